@@ -1,0 +1,70 @@
+//! What is written: commands with their conditions, all or none.
+
+use crate::catalogue::TableId;
+use rowhouse_types::{EntityKey, Etag, Record, Timestamp};
+
+/// Commands that take effect together or not at all, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Run one after the other.
+    pub commands: Vec<Command>,
+}
+
+/// One change, with the condition under which it may be made.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// A change of one entity.
+    Entity {
+        /// In which table.
+        table: TableId,
+        /// Which entity.
+        key: EntityKey,
+        /// What must be true of it.
+        condition: Condition,
+        /// What becomes of it.
+        write: Write,
+    },
+}
+
+/// What must be true of an entity before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It does not exist, else [`crate::Conflict::EntityExists`].
+    Absent,
+    /// It exists, else [`crate::Conflict::EntityNotFound`].
+    Exists,
+    /// It exists (else [`crate::Conflict::EntityNotFound`]) and has this tag (else
+    /// [`crate::Conflict::ConditionNotMet`]).
+    Matches(Etag),
+    /// Nothing: whatever is there.
+    Any,
+}
+
+/// What becomes of an entity. The store sets the Timestamp of the record it keeps.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// It is exactly this.
+    Put(Record),
+    /// Its properties of these names have these values and the others stay; just these if there was
+    /// none. The result is held to the limits of an entity ([`crate::Conflict::EntityTooLarge`],
+    /// [`crate::Conflict::TooManyProperties`]).
+    Merge(Record),
+    /// It is gone.
+    Delete,
+}
+
+/// A batch that took effect.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// Rises with every commit; on engines of several nodes, of the partition.
+    pub sequence: u64,
+    /// The new Timestamp of each command's entity, in order.
+    pub timestamps: Vec<Timestamp>,
+}
+
+impl Batch {
+    /// A batch of one.
+    pub fn of(command: Command) -> Self {
+        Self { commands: vec![command] }
+    }
+}

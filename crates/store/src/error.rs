@@ -1,0 +1,76 @@
+//! What can go wrong in a store, as far as a caller can act on it.
+
+/// Whatever an engine has to say for the log.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a caller can act on, and nothing about how an engine is built.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A condition did not hold. Nothing was written; the same request would fail again.
+    #[error("command {index} rejected: {reason}")]
+    Rejected {
+        /// Position in the batch; 0 outside batches.
+        index: usize,
+        /// Which condition.
+        reason: Conflict,
+    },
+    /// The store cannot serve now. Whether a write took effect is unknown.
+    #[error("store unavailable: {0}")]
+    Unavailable(#[source] BoxError),
+    /// Too many requests wait already. Nothing was written; try later.
+    #[error("store busy")]
+    Busy,
+    /// Stored bytes do not decode. Never retried.
+    #[error("stored data is corrupt: {0}")]
+    Corrupt(String),
+}
+
+/// Which condition did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// No such table, or no longer.
+    #[error("the table does not exist")]
+    TableNotFound,
+    /// A table of that name is there.
+    #[error("the table exists")]
+    TableExists,
+    /// No such account.
+    #[error("the account does not exist")]
+    AccountNotFound,
+    /// An account of that name is there.
+    #[error("the account exists")]
+    AccountExists,
+    /// [`crate::Condition::Absent`] did not hold.
+    #[error("the entity exists")]
+    EntityExists,
+    /// The entity is not there.
+    #[error("the entity does not exist")]
+    EntityNotFound,
+    /// The entity has another tag.
+    #[error("the etag does not match")]
+    ConditionNotMet,
+    /// A merge would exceed 1 MiB.
+    #[error("the entity would be too large")]
+    EntityTooLarge,
+    /// A merge would exceed 252 properties.
+    #[error("the entity would have too many properties")]
+    TooManyProperties,
+}
+
+impl StoreError {
+    /// A rejection outside a batch.
+    pub fn rejected(reason: Conflict) -> Self {
+        Self::Rejected { index: 0, reason }
+    }
+
+    /// An engine's own error.
+    pub fn unavailable(error: impl Into<BoxError>) -> Self {
+        Self::Unavailable(error.into())
+    }
+}
+
+impl From<rowhouse_types::Corrupt> for StoreError {
+    fn from(error: rowhouse_types::Corrupt) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}

@@ -1,0 +1,35 @@
+//! What is read: ranges of keys, a filter, and when to stop.
+
+use rowhouse_query::Filter;
+use rowhouse_types::{KeyRange, Position, Rows};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One page of a query.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// Disjoint and in order; nothing outside is read.
+    pub ranges: Vec<KeyRange>,
+    /// Which of the entities in the ranges are wanted; all without.
+    pub filter: Option<Arc<Filter>>,
+    /// Most entities in the page; at least 1.
+    pub limit: usize,
+    /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).
+    pub max_bytes: usize,
+    /// The page ends soon after this time, with at least one entity examined.
+    pub deadline: Instant,
+}
+
+/// What a scan found.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The entities in key order.
+    pub rows: Rows,
+    /// Where the next page starts; none if nothing is left in the ranges.
+    ///
+    /// Names a key that exists within the ranges at the time of the page: when limit or bytes ended the
+    /// page, the next entity that satisfies the filter, as far as the deadline allowed to look.
+    pub next: Option<Position>,
+    /// How many entities were looked at.
+    pub examined: u64,
+}

@@ -1,0 +1,74 @@
+//! Every limit of the product, once, with its unit and where it comes from.
+//!
+//! "Azure" means the published limit of the original service, which we enforce exactly. "Ours" means
+//! a bound that the original leaves open or does not publish and that keeps memory finite.
+
+/// Shortest table name, in characters. Azure.
+pub const TABLE_NAME_CHARS_MIN: usize = 3;
+/// Longest table name, in characters. Azure.
+pub const TABLE_NAME_CHARS_MAX: usize = 63;
+/// Shortest account name, in characters. Azure.
+pub const ACCOUNT_NAME_CHARS_MIN: usize = 3;
+/// Longest account name, in characters. Azure.
+pub const ACCOUNT_NAME_CHARS_MAX: usize = 24;
+
+/// Longest PartitionKey or RowKey, in UTF-16 code units. Azure documents "1 KiB" and "1,024 characters".
+pub const KEY_UTF16_UNITS_MAX: usize = 1024;
+/// Longest property name, in UTF-16 code units. Azure.
+pub const PROPERTY_NAME_UTF16_UNITS_MAX: usize = 255;
+/// Most properties of an entity beside PartitionKey, RowKey and Timestamp. Azure.
+pub const PROPERTIES_MAX: usize = 252;
+/// Longest String property, in UTF-16 code units: 64 KiB. Azure.
+pub const STRING_UTF16_UNITS_MAX: usize = 32 * 1024;
+/// Longest Binary property, in bytes. Azure.
+pub const BINARY_BYTES_MAX: usize = 64 * 1024;
+/// Largest entity, in bytes of the published size formula (`Record::size`). Azure.
+pub const ENTITY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Most operations in an entity group transaction. Azure.
+pub const BATCH_OPERATIONS_MAX: usize = 100;
+/// Largest body of an entity group transaction, in bytes. Azure.
+pub const BATCH_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest body of any other request, in bytes. Ours: the largest legal entity in JSON with every
+/// character escaped as `\uXXXX` would be longer, but no SDK escapes so; the original's cap is unpublished.
+pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest XML body (access policies, service properties), in bytes. Ours.
+pub const XML_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Most entities or tables in a page. Azure.
+pub const PAGE_ITEMS_MAX: usize = 1000;
+/// Longest time a query works on one page, in milliseconds. Azure: "5 seconds".
+pub const PAGE_MILLIS_MAX: u64 = 5_000;
+/// Most bytes of stored records in one page. Ours: keeps a page of 1,000 entities of 1 MiB in bounds.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Longest `$filter`, in bytes after decoding. Ours: the original's URL limit makes it about the same.
+pub const FILTER_BYTES_MAX: usize = 64 * 1024;
+/// Deepest nesting of parentheses and `not` in a `$filter`. Ours.
+pub const FILTER_DEPTH_MAX: usize = 128;
+/// Most key ranges that a plan keeps apart; a filter that names more is read as one range. Ours.
+pub const PLAN_RANGES_MAX: usize = 256;
+/// Most names in `$select`. Azure.
+pub const SELECT_NAMES_MAX: usize = 255;
+
+/// Most stored access policies of a table. Azure.
+pub const POLICIES_MAX: usize = 5;
+/// Longest identifier of a stored access policy, in characters. Azure.
+pub const POLICY_ID_CHARS_MAX: usize = 64;
+/// Most CORS rules of a service. Azure.
+pub const CORS_RULES_MAX: usize = 5;
+/// Longest text of all CORS rules together, without tags, in bytes. Azure.
+pub const CORS_TEXT_BYTES_MAX: usize = 2 * 1024;
+/// Longest origin or header in a CORS rule, in characters. Azure.
+pub const CORS_ITEM_CHARS_MAX: usize = 256;
+/// Most literal headers in a list of a CORS rule. Azure.
+pub const CORS_LITERAL_HEADERS_MAX: usize = 64;
+/// Most prefixed headers (`x-ms-meta*`) in a list of a CORS rule. Azure.
+pub const CORS_PREFIX_HEADERS_MAX: usize = 2;
+/// Longest retention of logs and metrics, in days. Azure.
+pub const RETENTION_DAYS_MAX: u32 = 365;
+
+/// Longest `x-ms-client-request-id` that is echoed, in characters. Azure.
+pub const CLIENT_REQUEST_ID_CHARS_MAX: usize = 1024;
+/// How far a signed date may be from the server's clock, in seconds. Azure: 15 minutes.
+pub const CLOCK_SKEW_SECONDS: u64 = 15 * 60;
