@@ -18,6 +18,9 @@ pub const KEY_UTF16_UNITS_MAX: usize = 1024;
 pub const PROPERTY_NAME_UTF16_UNITS_MAX: usize = 255;
 /// Most properties of an entity beside PartitionKey, RowKey and Timestamp. Azure.
 pub const PROPERTIES_MAX: usize = 252;
+/// Most members of the JSON of an entity: properties, their types, nulls. Ours: four times what an
+/// entity can hold, so that a body of nothing but ignored members stays cheap.
+pub const ENTITY_MEMBERS_MAX: usize = 2048;
 /// Longest String property, in UTF-16 code units: 64 KiB. Azure.
 pub const STRING_UTF16_UNITS_MAX: usize = 32 * 1024;
 /// Longest Binary property, in bytes. Azure.
@@ -72,3 +75,35 @@ pub const RETENTION_DAYS_MAX: u32 = 365;
 pub const CLIENT_REQUEST_ID_CHARS_MAX: usize = 1024;
 /// How far a signed date may be from the server's clock, in seconds. Azure: 15 minutes.
 pub const CLOCK_SKEW_SECONDS: u64 = 15 * 60;
+
+/// Most connections of a listener at a time, unless configured. Ours.
+pub const CONNECTIONS_MAX: usize = 8 * 1024;
+/// Most connections from one address at a time, unless configured. Ours: load tests and proxies come from
+/// one address, a single faulty client should leave room for others.
+pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4 * 1024;
+/// Largest head of a request, in bytes. Ours: the longest target that the HTTP library takes (64 KiB) and
+/// 32 KiB of headers.
+pub const HEAD_BYTES_MAX: usize = 96 * 1024;
+/// Most headers of a request. Ours.
+pub const HEADERS_MAX: usize = 100;
+/// Longest time that the head of a request may take, in seconds. Ours.
+pub const HEAD_SECONDS_MAX: u64 = 30;
+/// Longest silence on a connection, in seconds. Ours: longer than SDKs keep connections in their pools.
+pub const IDLE_SECONDS_MAX: u64 = 5 * 60;
+/// Longest TLS handshake, in seconds. Ours.
+pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
+/// Longest time that running requests get when the server stops, in seconds, unless configured. Ours: below
+/// the ten seconds after which container runtimes kill.
+pub const DRAIN_SECONDS_MAX: u64 = 8;
+/// Largest body of a request to the admin API, in bytes. Ours.
+pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest time that such a body may take, in seconds. Ours.
+pub const ADMIN_BODY_SECONDS_MAX: u64 = 10;
+/// Shortest token of the admin API, in characters. Ours.
+pub const ADMIN_TOKEN_CHARS_MIN: usize = 16;
+/// Most requests worked on at a time, unless configured. Ours.
+pub const REQUESTS_MAX: usize = 1024;
+/// Most queries among them, unless configured. Ours: a query may hold a page in memory and a reader for seconds.
+pub const SCANS_MAX: usize = 64;
+/// Most memory for bodies of requests, in bytes, unless configured. Ours.
+pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;

@@ -1,0 +1,85 @@
+//! What a filter means for one entity.
+//!
+//! A missing property makes every comparison false, `ne` included. A literal of a type that cannot be
+//! widened to the stored one is no error: the stored value then counts as less. Widening follows the
+//! stored type and never changes what is stored, so an Int64 literal is a mismatch for an Int32.
+
+use crate::expr::{Comparison, Expr};
+use rowhouse_types::{Value, ValueRef};
+use std::cmp::Ordering;
+
+/// Whether the condition holds for the values that `lookup` finds; stops at its first error.
+pub(crate) fn holds<'a, E>(
+    expr: &Expr,
+    lookup: &mut impl FnMut(&str) -> Result<Option<ValueRef<'a>>, E>,
+) -> Result<bool, E> {
+    match expr {
+        Expr::And(parts) => {
+            for part in parts {
+                if !holds(part, lookup)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        Expr::Or(parts) => {
+            for part in parts {
+                if holds(part, lookup)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        Expr::Not(part) => Ok(!holds(part, lookup)?),
+        Expr::Compare { property, comparison, literal } => Ok(match lookup(property)? {
+            Some(stored) => comparison.accepts(order(stored, literal)),
+            None => false,
+        }),
+        Expr::Property(name) => Ok(lookup(name)? == Some(ValueRef::Boolean(true))),
+        Expr::Constant(value) => Ok(*value),
+    }
+}
+
+/// How a value of a type stands to a literal that its type does not compare with: always so.
+pub(crate) const MISMATCH: Option<Ordering> = Some(Ordering::Less);
+
+/// How the stored value stands to the literal; none if a NaN is involved.
+fn order(stored: ValueRef<'_>, literal: &Value) -> Option<Ordering> {
+    match (stored, literal) {
+        (ValueRef::String(a), Value::String(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (ValueRef::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),
+        (ValueRef::Int64(a), Value::Int32(b)) => Some(a.cmp(&i64::from(*b))),
+        (ValueRef::Int64(a), Value::Int64(b)) => Some(a.cmp(b)),
+        (ValueRef::Double(a), Value::Int32(b)) => a.partial_cmp(&f64::from(*b)),
+        (ValueRef::Double(a), Value::Int64(b)) => a.partial_cmp(&widened(*b)),
+        (ValueRef::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (ValueRef::Boolean(a), Value::Boolean(b)) => Some(a.cmp(b)),
+        (ValueRef::DateTime(a), Value::DateTime(b)) => Some(a.cmp(b)),
+        (ValueRef::Guid(a), Value::Guid(b)) => Some(a.cmp(b)),
+        (ValueRef::Binary(a), Value::Binary(b)) => Some(a.cmp(&**b)),
+        _ => MISMATCH,
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "widening to the stored type rounds, as it does there"
+)]
+fn widened(n: i64) -> f64 {
+    n as f64
+}
+
+impl Comparison {
+    /// Whether a value that stands so to the literal satisfies the comparison. None stands for NaN,
+    /// which is only ever different.
+    pub(crate) fn accepts(self, order: Option<Ordering>) -> bool {
+        match self {
+            Self::Equal => order == Some(Ordering::Equal),
+            Self::NotEqual => order != Some(Ordering::Equal),
+            Self::LessThan => order == Some(Ordering::Less),
+            Self::LessThanOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Self::GreaterThan => order == Some(Ordering::Greater),
+            Self::GreaterThanOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A parsed filter and the tree it is made of.
+
+use crate::error::FilterError;
+use crate::evaluate;
+use crate::parser;
+use rowhouse_types::{Corrupt, Row, Value, ValueRef};
+use std::convert::Infallible;
+use std::fmt;
+
+/// A parsed `$filter`.
+///
+/// Its tree is bounded in size and depth by the limits of the parser, so that walking it by recursion
+/// is safe.
+#[derive(Clone, PartialEq)]
+pub struct Filter {
+    root: Expr,
+}
+
+/// One condition.
+///
+/// `And` and `Or` hold at least two parts, none of the same kind as themselves.
+#[derive(Clone, PartialEq)]
+pub enum Expr {
+    /// All parts hold.
+    And(Vec<Expr>),
+    /// At least one part holds.
+    Or(Vec<Expr>),
+    /// The part does not hold.
+    Not(Box<Expr>),
+    /// A property compared with a literal. A comparison written the other way round is swapped.
+    Compare {
+        /// Left side.
+        property: Box<str>,
+        /// How the property must stand to the literal.
+        comparison: Comparison,
+        /// Right side.
+        literal: Value,
+    },
+    /// The property exists, is a Boolean, and is true.
+    Property(Box<str>),
+    /// Always or never.
+    Constant(bool),
+}
+
+/// The six comparisons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// `eq`
+    Equal,
+    /// `ne`
+    NotEqual,
+    /// `lt`
+    LessThan,
+    /// `le`
+    LessThanOrEqual,
+    /// `gt`
+    GreaterThan,
+    /// `ge`
+    GreaterThanOrEqual,
+}
+
+impl Filter {
+    /// Parses a decoded `$filter`. None for an empty or blank text: no filter.
+    pub fn parse(text: &str) -> Result<Option<Self>, FilterError> {
+        Ok(parser::parse(text)?.map(|root| Self { root }))
+    }
+
+    /// Whether the entity satisfies the filter.
+    ///
+    /// Reads only the properties that decide the answer and allocates nothing.
+    pub fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
+        evaluate::holds(&self.root, &mut |name| match name {
+            "PartitionKey" => Ok(Some(ValueRef::String(row.partition))),
+            "RowKey" => Ok(Some(ValueRef::String(row.row))),
+            "Timestamp" => Ok(Some(ValueRef::DateTime(row.record.timestamp()))),
+            name => row.record.get(name),
+        })
+    }
+
+    /// Whether something that is not an entity satisfies the filter, its values given by name.
+    pub fn matches_with<'a>(&self, lookup: &mut dyn FnMut(&str) -> Option<ValueRef<'a>>) -> bool {
+        let Ok(holds) = evaluate::holds(&self.root, &mut |name| Ok::<_, Infallible>(lookup(name)));
+        holds
+    }
+
+    /// The tree, for engines that translate it.
+    pub fn root(&self) -> &Expr {
+        &self.root
+    }
+}
+
+/// Shows the shape and the types of the literals, not the literals: they are user data.
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Filter").field(&self.root).finish()
+    }
+}
+
+/// Shows the shape and the types of the literals, not the literals: they are user data.
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::And(parts) => f.debug_tuple("And").field(parts).finish(),
+            Self::Or(parts) => f.debug_tuple("Or").field(parts).finish(),
+            Self::Not(part) => f.debug_tuple("Not").field(part).finish(),
+            Self::Compare { property, comparison, literal } => f
+                .debug_struct("Compare")
+                .field("property", property)
+                .field("comparison", comparison)
+                .field("literal", &literal.as_ref().edm_type())
+                .finish(),
+            Self::Property(name) => f.debug_tuple("Property").field(name).finish(),
+            Self::Constant(value) => f.debug_tuple("Constant").field(value).finish(),
+        }
+    }
+}
+
+impl Comparison {
+    /// The long name, `LessThan` and so on, as error messages have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Equal => "Equal",
+            Self::NotEqual => "NotEqual",
+            Self::LessThan => "LessThan",
+            Self::LessThanOrEqual => "LessThanOrEqual",
+            Self::GreaterThan => "GreaterThan",
+            Self::GreaterThanOrEqual => "GreaterThanOrEqual",
+        }
+    }
+
+    /// From the word of the language. Case matters.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "eq" => Self::Equal,
+            "ne" => Self::NotEqual,
+            "lt" => Self::LessThan,
+            "le" => Self::LessThanOrEqual,
+            "gt" => Self::GreaterThan,
+            "ge" => Self::GreaterThanOrEqual,
+            _ => return None,
+        })
+    }
+
+    /// The comparison that says the same with the sides exchanged.
+    pub(crate) fn swapped(self) -> Self {
+        match self {
+            Self::Equal | Self::NotEqual => self,
+            Self::LessThan => Self::GreaterThan,
+            Self::LessThanOrEqual => Self::GreaterThanOrEqual,
+            Self::GreaterThan => Self::LessThan,
+            Self::GreaterThanOrEqual => Self::LessThanOrEqual,
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_hides_literals() {
+        let filter =
+            Filter::parse("PartitionKey eq 'secret' and not (n gt 4711)").unwrap().unwrap();
+        let shown = format!("{filter:?}");
+        assert!(!shown.contains("secret") && !shown.contains("4711"), "{shown}");
+        assert!(shown.contains("PartitionKey") && shown.contains("Int32"), "{shown}");
+        let shown = format!("{:?}", Filter::parse("'secret' ! x").unwrap_err());
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn is_shared_between_threads() {
+        fn check<T: Clone + Send + Sync + 'static>() {}
+        check::<Filter>();
+    }
+}

@@ -1,0 +1,61 @@
+//! What can go wrong with accounts.
+
+use rowhouse_store::{BoxError, Conflict, StoreError};
+use rowhouse_types::Denied;
+
+/// What can go wrong in the account service, in its own words. No status codes here.
+///
+/// `From<StoreError>` is written by hand: a bare `?` must not turn a conflict into a failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// No account of that name, or no longer.
+    #[error("the account does not exist")]
+    NotFound,
+    /// An account of that name is there.
+    #[error("the account exists already")]
+    Exists,
+    /// The caller may not do this.
+    #[error(transparent)]
+    Denied(Denied),
+    /// Keys cannot be opened with the master key that the server has, or has not. Says what to do.
+    #[error("{0}")]
+    Sealed(String),
+    /// The store cannot serve now. Whether a change took effect is unknown.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(#[source] BoxError),
+    /// Too many requests wait already. Nothing was changed.
+    #[error("storage is busy")]
+    Busy,
+    /// Stored bytes do not decode.
+    #[error("stored data is corrupt: {0}")]
+    Corrupt(String),
+}
+
+impl From<Denied> for AccountError {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+impl From<StoreError> for AccountError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Rejected { reason, .. } => match reason {
+                Conflict::AccountNotFound => Self::NotFound,
+                Conflict::AccountExists => Self::Exists,
+                Conflict::TableNotFound
+                | Conflict::TableExists
+                | Conflict::EntityExists
+                | Conflict::EntityNotFound
+                | Conflict::ConditionNotMet
+                | Conflict::EntityTooLarge
+                | Conflict::TooManyProperties => Self::Unavailable(
+                    format!("an engine answered a change of an account with: {reason}").into(),
+                ),
+            },
+            StoreError::Unavailable(source) => Self::Unavailable(source),
+            StoreError::Busy => Self::Busy,
+            StoreError::Corrupt(what) => Self::Corrupt(what),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Keys at rest: sealed under a master key that is not kept beside the data.
+//!
+//! A stored key is an envelope whose first byte names its form:
+//!
+//! | First byte | What follows |
+//! |---|---|
+//! | 0 | the key itself: there was no master key |
+//! | 1 | a nonce of 12 bytes, then the key under ChaCha20-Poly1305 with the tag of 16 bytes |
+//!
+//! The account's name and the slot are associated data: a key copied into another account or slot does
+//! not open. Unsealed keys open with or without a master key, so that one can be introduced later; from
+//! then on whatever is written is sealed.
+
+use crate::error::AccountError;
+use crate::key::{AccountKey, KeySlot};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use rowhouse_env::Random;
+use rowhouse_types::AccountName;
+use std::fmt;
+
+const UNSEALED: u8 = 0;
+const CHACHA20: u8 = 1;
+
+/// Seals and opens keys of accounts.
+pub struct Sealer(Option<LessSafeKey>);
+
+impl Sealer {
+    /// Seals under a master key.
+    pub fn with_master_key(key: [u8; 32]) -> Self {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has 32 bytes");
+        Self(Some(LessSafeKey::new(key)))
+    }
+
+    /// Stores keys as they are. The caller warns whoever runs the server, and keeps the files for their owner only.
+    pub fn unsealed() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn seal(
+        &self,
+        random: &dyn Random,
+        account: &AccountName,
+        slot: KeySlot,
+        key: &AccountKey,
+    ) -> Box<[u8]> {
+        let Some(master) = &self.0 else {
+            return [&[UNSEALED], key.as_bytes()].concat().into();
+        };
+        let mut nonce = [0; NONCE_LEN];
+        random.fill(&mut nonce);
+        let mut secret = key.as_bytes().to_vec();
+        master
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                context(account, slot),
+                &mut secret,
+            )
+            .expect("a key is far shorter than the cipher's limit");
+        [&[CHACHA20], &nonce[..], &secret].concat().into()
+    }
+
+    pub(crate) fn open(
+        &self,
+        account: &AccountName,
+        slot: KeySlot,
+        envelope: &[u8],
+    ) -> Result<AccountKey, AccountError> {
+        let corrupt = |what| AccountError::Corrupt(format!("{slot} of account {account} {what}"));
+        let bytes = match envelope {
+            [UNSEALED, key @ ..] => key.to_vec(),
+            [CHACHA20, rest @ ..] => {
+                let (nonce, sealed) =
+                    rest.split_first_chunk().ok_or_else(|| corrupt("is cut short"))?;
+                let master = self.0.as_ref().ok_or_else(|| {
+                    AccountError::Sealed(format!(
+                        "the keys of account {account} are sealed: start the server with the \
+                         master key they were sealed with"
+                    ))
+                })?;
+                let mut sealed = sealed.to_vec();
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                let opened = master.open_in_place(nonce, context(account, slot), &mut sealed);
+                let opened = opened.map_err(|_| {
+                    AccountError::Sealed(format!(
+                        "the keys of account {account} do not open with this master key: start \
+                         the server with the one they were sealed with"
+                    ))
+                })?;
+                opened.to_vec()
+            }
+            [] => return Err(corrupt("is empty")),
+            _ => return Err(corrupt("was sealed by a later release")),
+        };
+        AccountKey::from_bytes(bytes).map_err(|_| corrupt("is empty"))
+    }
+}
+
+/// What a sealed key is bound to. A name holds no U+0000, so no two contexts are equal.
+fn context(account: &AccountName, slot: KeySlot) -> Aad<Vec<u8>> {
+    Aad::from(format!("rowhouse account key\0{account}\0{slot}").into_bytes())
+}
+
+/// Shows nothing of the master key.
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Sealer(sealing)" } else { "Sealer(unsealed)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rowhouse_env::SeededRandom;
+
+    fn name(text: &str) -> AccountName {
+        text.parse().unwrap()
+    }
+
+    fn key() -> AccountKey {
+        AccountKey::from_base64("c2VjcmV0").unwrap()
+    }
+
+    #[test]
+    fn sealed_keys_open_only_where_they_belong() {
+        let sealer = Sealer::with_master_key([7; 32]);
+        let random = SeededRandom::new(1);
+        let seal = || sealer.seal(&random, &name("acct"), KeySlot::First, &key());
+        let envelope = seal();
+        assert_ne!(envelope, seal(), "a nonce is never used twice");
+        assert!(!envelope.windows(6).any(|part| part == b"secret"));
+        let open = |sealer: &Sealer, account: &str, slot| {
+            let opened = sealer.open(&name(account), slot, &envelope);
+            opened.map(|key| key.as_bytes().to_vec()).map_err(|error| error.to_string())
+        };
+        assert_eq!(open(&sealer, "acct", KeySlot::First).unwrap(), b"secret");
+        let wrong = "the keys of account acct do not open with this master key: start the server \
+                     with the one they were sealed with";
+        let none = "the keys of account acct are sealed: start the server with the master key they \
+                    were sealed with";
+        let other = Sealer::with_master_key([8; 32]);
+        assert_eq!(open(&other, "acct", KeySlot::First).unwrap_err(), wrong);
+        assert_eq!(open(&Sealer::unsealed(), "acct", KeySlot::First).unwrap_err(), none);
+        assert!(open(&sealer, "acct", KeySlot::Second).is_err());
+        assert!(open(&sealer, "acct2", KeySlot::First).is_err());
+        for index in 0..envelope.len() {
+            let mut changed = envelope.clone();
+            changed[index] ^= 0x40;
+            assert!(sealer.open(&name("acct"), KeySlot::First, &changed).is_err(), "{index}");
+        }
+    }
+
+    /// The form on disk must not change: later releases open it.
+    #[test]
+    fn frozen_envelopes() {
+        let random = SeededRandom::new(1);
+        let plain = Sealer::unsealed().seal(&random, &name("acct"), KeySlot::First, &key());
+        assert_eq!(&*plain, b"\0secret");
+        let envelope = [
+            1, 193, 92, 2, 137, 236, 45, 10, 145, 103, 236, 142, 101, 185, 195, 81, 215, 151, 174,
+            131, 72, 14, 43, 204, 205, 235, 222, 232, 77, 161, 147, 38, 226, 181, 50,
+        ];
+        let sealer = Sealer::with_master_key([7; 32]);
+        let again = sealer.seal(&random, &name("acct"), KeySlot::First, &key());
+        assert_eq!(*again, envelope);
+        for (sealer, envelope) in
+            [(&sealer, &plain[..]), (&sealer, &envelope), (&Sealer::unsealed(), &plain)]
+        {
+            let opened = sealer.open(&name("acct"), KeySlot::First, envelope).unwrap();
+            assert_eq!(opened.as_bytes(), b"secret");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..60), form in 0..4u8) {
+            if let Some(first) = bytes.first_mut() {
+                *first = form;
+            }
+            let _ = Sealer::unsealed().open(&name("acct"), KeySlot::First, &bytes);
+            let sealer = Sealer::with_master_key([7; 32]);
+            let _ = sealer.open(&name("acct"), KeySlot::First, &bytes);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The account service over the naive store.
+
+use rowhouse_env::{SeededRandom, SimulatedClock};
+use rowhouse_service_account::{
+    AccountError, AccountKey, AccountService, DEVELOPMENT_KEY, KeySlot, Sealer,
+};
+use rowhouse_store::model::ModelStore;
+use rowhouse_store::{Store, StoreError};
+use rowhouse_types::grant::{Denied, Grant, Letters, ResourceTypes};
+use rowhouse_types::{
+    AccountName, CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate, Timestamp,
+};
+use std::sync::Arc;
+
+fn store() -> Arc<dyn Store> {
+    Arc::new(ModelStore::new(Arc::new(SimulatedClock::new(Timestamp::EDM_MIN))))
+}
+
+fn service(store: &Arc<dyn Store>, sealer: Sealer) -> AccountService {
+    AccountService::new(Arc::clone(store), sealer, Arc::new(SeededRandom::new(7)))
+}
+
+fn name(text: &str) -> AccountName {
+    text.parse().unwrap()
+}
+
+fn cors(origin: &str) -> ServicePropertiesUpdate {
+    let rule = CorsRule {
+        allowed_origins: vec![origin.to_owned()],
+        allowed_methods: vec!["GET".to_owned()],
+        allowed_headers: Vec::new(),
+        exposed_headers: Vec::new(),
+        max_age_seconds: 5,
+    };
+    ServicePropertiesUpdate { cors: Some(vec![rule]), ..ServicePropertiesUpdate::default() }
+}
+
+#[tokio::test]
+async fn life_of_an_account() {
+    let store = store();
+    let service = service(&store, Sealer::unsealed());
+    let acct = name("acct");
+    assert!(service.find(&acct).await.unwrap().is_none());
+
+    let created = service.create(&acct, None).await.unwrap();
+    assert_eq!(created.name, acct);
+    assert_eq!(created.table_properties, ServiceProperties::default());
+    assert_ne!(created.keys[0].as_bytes(), created.keys[1].as_bytes());
+    assert!(matches!(service.create(&acct, None).await, Err(AccountError::Exists)));
+    let found = service.find(&acct).await.unwrap().unwrap();
+    assert!(Arc::ptr_eq(&created, &found), "an unchanged account is not opened again");
+
+    let imported = || AccountKey::from_base64(DEVELOPMENT_KEY).unwrap();
+    service.create(&name("aaa"), Some([imported(), imported()])).await.unwrap();
+    let names: Vec<_> =
+        service.list().await.unwrap().iter().map(|account| account.name.to_string()).collect();
+    assert_eq!(names, ["aaa", "acct"]);
+    let aaa = service.find(&name("aaa")).await.unwrap().unwrap();
+    assert_eq!(aaa.keys[1].to_base64(), DEVELOPMENT_KEY);
+
+    service.remove(&acct).await.unwrap();
+    assert!(service.find(&acct).await.unwrap().is_none());
+    assert!(matches!(service.remove(&acct).await, Err(AccountError::NotFound)));
+    let again = service.create(&acct, None).await.unwrap();
+    assert_ne!(again.id, created.id);
+    let found = service.find(&acct).await.unwrap().unwrap();
+    assert_eq!(found.keys[0].as_bytes(), again.keys[0].as_bytes());
+}
+
+#[tokio::test]
+async fn rotation_replaces_one_key() {
+    let store = store();
+    let service = service(&store, Sealer::with_master_key([1; 32]));
+    let acct = name("acct");
+    for slot in KeySlot::ALL {
+        let answer = service.rotate(&acct, slot, None).await;
+        assert!(matches!(answer, Err(AccountError::NotFound)));
+    }
+    let before = service.create(&acct, None).await.unwrap();
+    for slot in KeySlot::ALL {
+        let before = service.find(&acct).await.unwrap().unwrap();
+        let new = service.rotate(&acct, slot, None).await.unwrap();
+        let after = service.find(&acct).await.unwrap().unwrap();
+        let (this, other) = (slot.index(), 1 - slot.index());
+        assert_eq!(after.keys[this].as_bytes(), new.as_bytes());
+        assert_ne!(after.keys[this].as_bytes(), before.keys[this].as_bytes());
+        assert_eq!(after.keys[other].as_bytes(), before.keys[other].as_bytes());
+    }
+    let given = AccountKey::from_base64("AAAA").unwrap();
+    service.rotate(&acct, KeySlot::First, Some(given)).await.unwrap();
+    let after = service.find(&acct).await.unwrap().unwrap();
+    assert_eq!(after.keys[0].to_base64(), "AAAA");
+    assert_ne!(before.keys[1].as_bytes(), after.keys[1].as_bytes());
+}
+
+/// The keys are only as safe as what reaches the store.
+#[tokio::test]
+async fn a_master_key_seals_and_is_needed() {
+    let store = store();
+    let acct = name("acct");
+    let created = service(&store, Sealer::unsealed()).create(&acct, None).await.unwrap();
+    let holds = |stored: &[u8], key: &AccountKey| {
+        stored.windows(key.as_bytes().len()).any(|part| part == key.as_bytes())
+    };
+    let stored = store.account(&acct).await.unwrap().unwrap();
+    assert!(holds(&stored.keys[0], &created.keys[0]), "no master key: stored as they are");
+
+    // A master key that comes later opens what is there and seals both keys with the next change.
+    let sealing = service(&store, Sealer::with_master_key([1; 32]));
+    sealing.rotate(&acct, KeySlot::First, None).await.unwrap();
+    let view = sealing.find(&acct).await.unwrap().unwrap();
+    assert_eq!(view.keys[1].as_bytes(), created.keys[1].as_bytes());
+    let stored = store.account(&acct).await.unwrap().unwrap();
+    for (stored, key) in stored.keys.iter().zip(&view.keys) {
+        assert!(!holds(stored, key));
+    }
+
+    for wrong in [Sealer::unsealed(), Sealer::with_master_key([2; 32])] {
+        let service = service(&store, wrong);
+        assert!(matches!(service.find(&acct).await, Err(AccountError::Sealed(_))));
+        assert!(matches!(service.list().await, Err(AccountError::Sealed(_))));
+        let rotated = service.rotate(&acct, KeySlot::First, None).await;
+        assert!(matches!(rotated, Err(AccountError::Sealed(_))));
+    }
+    service(&store, Sealer::unsealed()).remove(&acct).await.unwrap();
+}
+
+#[tokio::test]
+async fn properties_keep_what_an_update_leaves_out() {
+    let store = store();
+    let service = service(&store, Sealer::unsealed());
+    let created = service.create(&name("acct"), None).await.unwrap();
+    let key = Grant::AccountKey;
+    assert_eq!(*service.table_properties(&key, &created).unwrap(), ServiceProperties::default());
+
+    service.set_table_properties(&key, &created, cors("http://a.example")).await.unwrap();
+    let metrics = Metrics { enabled: false, ..ServiceProperties::default().hour_metrics };
+    let update = ServicePropertiesUpdate {
+        hour_metrics: Some(metrics.clone()),
+        ..ServicePropertiesUpdate::default()
+    };
+    // From the view of before the first change: it must not be undone.
+    service.set_table_properties(&key, &created, update).await.unwrap();
+    let found = service.find(&name("acct")).await.unwrap().unwrap();
+    let properties = service.table_properties(&key, &found).unwrap();
+    assert_eq!(properties.cors[0].allowed_origins, ["http://a.example"]);
+    assert_eq!(properties.hour_metrics, metrics);
+    assert_eq!(created.table_properties, ServiceProperties::default(), "a view never changes");
+
+    service.remove(&name("acct")).await.unwrap();
+    let gone = service.set_table_properties(&key, &created, cors("*")).await;
+    assert!(matches!(gone, Err(AccountError::NotFound)));
+    service.create(&name("acct"), None).await.unwrap();
+    let other = service.set_table_properties(&key, &created, cors("*")).await;
+    assert!(matches!(other, Err(AccountError::NotFound)), "another account of the same name");
+}
+
+#[tokio::test]
+async fn properties_need_a_grant() {
+    let store = store();
+    let service = service(&store, Sealer::unsealed());
+    let account = service.create(&name("acct"), None).await.unwrap();
+    let grant = |service, letters| Grant::AccountSignature {
+        table_service: true,
+        resource_types: ResourceTypes { service, container: true, object: true },
+        permissions: Letters::new(letters),
+    };
+    let cases = [
+        (grant(true, "rw"), Ok(()), Ok(())),
+        (grant(true, "r"), Ok(()), Err(Denied::Permission)),
+        (grant(true, "w"), Err(Denied::Permission), Ok(())),
+        (grant(false, "rw"), Err(Denied::ResourceType), Err(Denied::ResourceType)),
+    ];
+    let denied = |error| match error {
+        AccountError::Denied(denied) => denied,
+        other => panic!("{other}"),
+    };
+    for (grant, read, write) in cases {
+        let answer = service.table_properties(&grant, &account).map(drop);
+        assert_eq!(answer.map_err(denied), read, "{grant:?}");
+        let answer = service.set_table_properties(&grant, &account, cors("*")).await;
+        assert_eq!(answer.map_err(denied), write, "{grant:?}");
+    }
+}
+
+/// Writers of different settings and keys at the same time: nothing of any of them is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_changes_do_not_undo_each_other() {
+    let store = store();
+    let service = Arc::new(service(&store, Sealer::with_master_key([1; 32])));
+    let acct = name("acct");
+    let account = service.create(&acct, None).await.unwrap();
+    for round in 0..50 {
+        let set = |update| {
+            let (service, account) = (Arc::clone(&service), Arc::clone(&account));
+            tokio::spawn(async move {
+                service.set_table_properties(&Grant::AccountKey, &account, update).await.unwrap();
+            })
+        };
+        let rotate = |slot| {
+            let (service, acct) = (Arc::clone(&service), acct.clone());
+            tokio::spawn(async move { service.rotate(&acct, slot, None).await.unwrap() })
+        };
+        let origin = format!("http://{round}.example");
+        let logging =
+            Logging { retention_days: Some(round + 1), ..ServiceProperties::default().logging };
+        let update = ServicePropertiesUpdate {
+            logging: Some(logging.clone()),
+            ..ServicePropertiesUpdate::default()
+        };
+        let (a, b) = (set(cors(&origin)), set(update));
+        let (first, second) = (rotate(KeySlot::First), rotate(KeySlot::Second));
+        a.await.unwrap();
+        b.await.unwrap();
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        let found = service.find(&acct).await.unwrap().unwrap();
+        assert_eq!(found.table_properties.cors[0].allowed_origins, [origin]);
+        assert_eq!(found.table_properties.logging, logging);
+        assert_eq!(found.keys[0].as_bytes(), first.as_bytes());
+        assert_eq!(found.keys[1].as_bytes(), second.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn damaged_data_and_a_closed_store_are_told_apart() {
+    let store = store();
+    let service = service(&store, Sealer::unsealed());
+    let acct = name("acct");
+    let account = service.create(&acct, None).await.unwrap();
+    for (keys, expected) in
+        [([&b""[..], b"\0k"], false), ([b"\0k", b"\x09k"], false), ([b"\0k", b"\0l"], true)]
+    {
+        store.set_account_keys(account.id, keys.map(Into::into)).await.unwrap();
+        let found = service.find(&acct).await;
+        match found {
+            Ok(_) => assert!(expected),
+            Err(AccountError::Corrupt(_)) => assert!(!expected),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let setting = Some(b"{".to_vec().into());
+    store.set_account_setting(account.id, "table-properties", setting).await.unwrap();
+    assert!(matches!(service.find(&acct).await, Err(AccountError::Corrupt(_))));
+    store.set_account_setting(account.id, "table-properties", None).await.unwrap();
+    assert!(service.find(&acct).await.is_ok());
+
+    store.close().await.unwrap();
+    let refused = service.create(&name("other"), None).await;
+    assert!(matches!(refused, Err(AccountError::Unavailable(_))));
+    assert!(matches!(AccountError::from(StoreError::Busy), AccountError::Busy));
+}

@@ -1,0 +1,154 @@
+//! Operations on entities: read one, change one, change several of a partition at once.
+
+use crate::{Caller, TableError, TableService};
+use rowhouse_store::{Batch, Command, Condition, StoreError, Write};
+use rowhouse_types::{
+    Access, EntityKey, Etag, LimitExceeded, Record, RecordRef, TableName, Timestamp,
+};
+
+/// A change of one entity.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// In which table.
+    pub table: TableName,
+    /// Which entity.
+    pub key: EntityKey,
+    /// What is done to it.
+    pub action: Action,
+}
+
+/// What is done to an entity. The service sets the Timestamp.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Create it; it must not be there.
+    Insert(Record),
+    /// Replace all its properties; it must be there.
+    Update(Record, Match),
+    /// Overwrite the properties named and keep the rest; it must be there.
+    Merge(Record, Match),
+    /// Replace it or create it.
+    InsertOrReplace(Record),
+    /// Merge into it or create it.
+    InsertOrMerge(Record),
+    /// Remove it; it must be there.
+    Delete(Match),
+}
+
+/// Which version of an entity a change is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// Any, `*`.
+    Any,
+    /// The one with this tag.
+    Etag(Etag),
+}
+
+impl TableService {
+    /// Reads one entity. A key outside the caller's range is not there.
+    pub async fn get_entity(
+        &self,
+        caller: Caller<'_>,
+        table: &TableName,
+        key: &EntityKey,
+    ) -> Result<Record, TableError> {
+        caller.grant.check(Access::ReadEntities, Some(table))?;
+        let table = self.table(caller, table).await?;
+        if caller.grant.check_key(key.partition.as_str(), key.row.as_str()).is_err() {
+            return Err(TableError::ResourceNotFound);
+        }
+        self.store.get(table.id, key).await?.ok_or(TableError::ResourceNotFound)
+    }
+
+    /// Changes one entity and returns its new Timestamp.
+    pub async fn write(
+        &self,
+        caller: Caller<'_>,
+        operation: Operation,
+    ) -> Result<Timestamp, TableError> {
+        operation.authorize(caller)?;
+        operation.check_limits()?;
+        let table = self.table(caller, &operation.table).await?;
+        let committed = self.store.commit(Batch::of(operation.into_command(table.id))).await?;
+        Ok(committed.timestamps.first().copied().unwrap_or_default())
+    }
+
+    /// An entity group transaction: every operation or none, of one table and partition, each
+    /// entity at most once. Returns the new Timestamps in order.
+    ///
+    /// A failure is a [`TableError::Operation`] that names the first operation at fault.
+    pub async fn transact(
+        &self,
+        caller: Caller<'_>,
+        operations: Vec<Operation>,
+    ) -> Result<Vec<Timestamp>, TableError> {
+        let Some(first) = operations.first() else { return Ok(Vec::new()) };
+        let (table, partition) = (first.table.folded(), first.key.partition.clone());
+        let mut rows = std::collections::HashSet::with_capacity(operations.len());
+        for (index, operation) in operations.iter().enumerate() {
+            operation.authorize(caller).map_err(|error| error.at(index))?;
+            if operation.table.folded() != table || operation.key.partition != partition {
+                return Err(TableError::DifferentPartitions.at(index));
+            }
+            if !rows.insert(operation.key.row.as_str()) {
+                return Err(TableError::DuplicateRow.at(index));
+            }
+            operation.check_limits().map_err(|error| error.at(index))?;
+        }
+        let table = self.table(caller, &first.table).await.map_err(|error| error.at(0))?;
+        let commands = operations.into_iter().map(|op| op.into_command(table.id)).collect();
+        match self.store.commit(Batch { commands }).await {
+            Ok(committed) => Ok(committed.timestamps),
+            Err(StoreError::Rejected { index, reason }) => {
+                Err(TableError::from(StoreError::rejected(reason)).at(index))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Operation {
+    fn authorize(&self, caller: Caller<'_>) -> Result<(), TableError> {
+        let access = match self.action {
+            Action::Insert(_) => Access::AddEntity,
+            Action::Update(..) | Action::Merge(..) => Access::UpdateEntity,
+            Action::InsertOrReplace(_) | Action::InsertOrMerge(_) => Access::UpsertEntity,
+            Action::Delete(_) => Access::DeleteEntity,
+        };
+        caller.grant.check(access, Some(&self.table))?;
+        caller.grant.check_key(self.key.partition.as_str(), self.key.row.as_str())?;
+        Ok(())
+    }
+
+    /// What is too large by itself is refused here; the result of a merge is judged by the store.
+    fn check_limits(&self) -> Result<(), TableError> {
+        let record: RecordRef<'_> = match &self.action {
+            Action::Insert(record)
+            | Action::Update(record, _)
+            | Action::Merge(record, _)
+            | Action::InsertOrReplace(record)
+            | Action::InsertOrMerge(record) => record.as_ref(),
+            Action::Delete(_) => return Ok(()),
+        };
+        match record.check_limits(self.key.partition.as_str(), self.key.row.as_str())? {
+            None => Ok(()),
+            Some(LimitExceeded::Properties) => Err(TableError::TooManyProperties),
+            Some(LimitExceeded::Size) => Err(TableError::EntityTooLarge),
+        }
+    }
+
+    fn into_command(self, table: rowhouse_store::TableId) -> Command {
+        let condition = |wanted| match wanted {
+            Match::Any => Condition::Exists,
+            Match::Etag(etag) => Condition::Matches(etag),
+        };
+        let (condition, write) = match self.action {
+            Action::Insert(record) => (Condition::Absent, Write::Put(record)),
+            Action::Update(record, wanted) => (condition(wanted), Write::Put(record)),
+            Action::Merge(record, wanted) => (condition(wanted), Write::Merge(record)),
+            Action::InsertOrReplace(record) => (Condition::Any, Write::Put(record)),
+            Action::InsertOrMerge(record) => (Condition::Any, Write::Merge(record)),
+            Action::Delete(wanted) => (condition(wanted), Write::Delete),
+        };
+        Command::Entity { table, key: self.key, condition, write }
+    }
+}

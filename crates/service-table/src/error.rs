@@ -1,0 +1,97 @@
+//! What can go wrong in the Table service, in its own words. No status codes here.
+
+use rowhouse_store::{BoxError, Conflict, StoreError};
+use rowhouse_types::{Corrupt, Denied};
+
+/// Why an operation was not carried out. Nothing was changed, except where it says otherwise.
+///
+/// `From<StoreError>` is written by hand: a bare `?` must not turn a conflict into a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// An operation on entities or policies names a table that is not there.
+    #[error("the table does not exist")]
+    TableNotFound,
+    /// A table of that name is there already.
+    #[error("the table exists")]
+    TableExists,
+    /// The entity is not there, or the table that is itself the subject.
+    #[error("the resource does not exist")]
+    ResourceNotFound,
+    /// An insert of an entity that is there.
+    #[error("the entity exists")]
+    EntityExists,
+    /// The entity was changed since the caller read it.
+    #[error("the etag does not match")]
+    EtagMismatch,
+    /// More than 1 MiB.
+    #[error("the entity is too large")]
+    EntityTooLarge,
+    /// More than 252 properties.
+    #[error("the entity has too many properties")]
+    TooManyProperties,
+    /// A transaction names a second table or partition.
+    #[error("operations on different partitions")]
+    DifferentPartitions,
+    /// A transaction names an entity twice.
+    #[error("several operations on one entity")]
+    DuplicateRow,
+    /// The credentials do not cover it.
+    #[error("{0}")]
+    Denied(Denied),
+    /// One operation of a transaction failed, so none was carried out.
+    #[error("operation {index}: {source}")]
+    Operation {
+        /// Its position, from 0.
+        index: usize,
+        /// Why.
+        source: Box<TableError>,
+    },
+    /// Too much is waiting already; try later.
+    #[error("busy")]
+    Busy,
+    /// The store cannot serve. Whether a write took effect is unknown.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(#[source] BoxError),
+    /// Stored bytes do not decode.
+    #[error("stored data is corrupt: {0}")]
+    Corrupt(String),
+}
+
+impl TableError {
+    /// The error of one operation within a transaction.
+    pub(crate) fn at(self, index: usize) -> Self {
+        Self::Operation { index, source: Box::new(self) }
+    }
+}
+
+impl From<Denied> for TableError {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+impl From<Corrupt> for TableError {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt.to_string())
+    }
+}
+
+impl From<StoreError> for TableError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Rejected { reason, .. } => match reason {
+                // An account removed under way has no tables either.
+                Conflict::TableNotFound | Conflict::AccountNotFound => Self::TableNotFound,
+                Conflict::TableExists | Conflict::AccountExists => Self::TableExists,
+                Conflict::EntityExists => Self::EntityExists,
+                Conflict::EntityNotFound => Self::ResourceNotFound,
+                Conflict::ConditionNotMet => Self::EtagMismatch,
+                Conflict::EntityTooLarge => Self::EntityTooLarge,
+                Conflict::TooManyProperties => Self::TooManyProperties,
+            },
+            StoreError::Busy => Self::Busy,
+            StoreError::Unavailable(source) => Self::Unavailable(source),
+            StoreError::Corrupt(what) => Self::Corrupt(what),
+        }
+    }
+}

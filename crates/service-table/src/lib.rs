@@ -1,0 +1,44 @@
+//! The rules of the Table service, free of HTTP.
+//!
+//! A [`TableService`] takes parsed values, asks the caller's grant, turns an operation into one call of the
+//! store and answers in its own words: [`TableError`]. It keeps nothing between calls.
+
+mod entity;
+mod error;
+mod query;
+mod table;
+
+pub use entity::{Action, Match, Operation};
+pub use error::TableError;
+pub use query::{EntityPage, EntityQuery};
+pub use table::TablePage;
+
+use rowhouse_store::{AccountId, Store, Table};
+use rowhouse_types::{Grant, TableName};
+use std::sync::Arc;
+
+/// Who asks: the account that the request addresses, and what its credentials allow there.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The account.
+    pub account: AccountId,
+    /// What is allowed.
+    pub grant: &'a Grant,
+}
+
+/// Tables and entities of all accounts.
+#[derive(Clone, Debug)]
+pub struct TableService {
+    store: Arc<dyn Store>,
+}
+
+impl TableService {
+    /// On top of a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    async fn table(&self, caller: Caller<'_>, name: &TableName) -> Result<Arc<Table>, TableError> {
+        self.store.table(caller.account, name).await?.ok_or(TableError::TableNotFound)
+    }
+}

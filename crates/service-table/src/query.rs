@@ -1,0 +1,95 @@
+//! Queries: plan, clip to what the caller may see, read one page.
+
+use crate::{Caller, TableError, TableService};
+use rowhouse_query::{Filter, Plan, PlanKind};
+use rowhouse_store::{Page, Scan, TableId};
+use rowhouse_types::{Access, EntityKey, KeyRange, Position, Row, Rows, TableName, limits};
+use std::time::Instant;
+
+/// One page of a query.
+#[derive(Clone, Debug)]
+pub struct EntityQuery {
+    /// Which entities; all without.
+    pub filter: Option<Filter>,
+    /// Where the page before ended.
+    pub from: Option<Position>,
+    /// Most entities; none if 0.
+    pub limit: usize,
+    /// When the page ends even if it is short.
+    pub deadline: Instant,
+}
+
+/// What a query found.
+#[derive(Clone, Debug)]
+pub struct EntityPage {
+    /// The entities in key order.
+    pub rows: Rows,
+    /// Where the next page starts; none after the last match.
+    pub next: Option<Position>,
+    /// How the page was read.
+    pub plan: PlanKind,
+    /// How many entities were looked at for it.
+    pub examined: u64,
+}
+
+impl TableService {
+    /// Reads one page. Entities outside the caller's range are not even looked at.
+    pub async fn query(
+        &self,
+        caller: Caller<'_>,
+        table: &TableName,
+        query: EntityQuery,
+    ) -> Result<EntityPage, TableError> {
+        caller.grant.check(Access::ReadEntities, Some(table))?;
+        let table = self.table(caller, table).await?;
+        let Plan { kind, ranges, residual } = rowhouse_query::plan(query.filter);
+        let mut ranges = ranges;
+        let resumed = query.from.map(|start| KeyRange { start, end: None });
+        for clip in [caller.grant.range(), resumed.as_ref()].into_iter().flatten() {
+            ranges = ranges.iter().filter_map(|range| range.intersect(clip)).collect();
+        }
+        let found = |page: Page| EntityPage {
+            rows: page.rows,
+            next: page.next,
+            plan: kind,
+            examined: page.examined,
+        };
+        if query.limit == 0 || ranges.is_empty() {
+            return Ok(found(Page::default()));
+        }
+        if kind == PlanKind::Point {
+            return Ok(found(self.read_point(table.id, &ranges[0], residual.as_deref()).await?));
+        }
+        let scan = Scan {
+            ranges,
+            filter: residual,
+            limit: query.limit.min(limits::PAGE_ITEMS_MAX),
+            max_bytes: limits::PAGE_BYTES_MAX,
+            deadline: query.deadline,
+        };
+        Ok(found(self.store.scan(table.id, scan).await?))
+    }
+
+    /// A filter that names one key costs what a read of one entity costs.
+    async fn read_point(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        filter: Option<&Filter>,
+    ) -> Result<Page, TableError> {
+        let mut page = Page::default();
+        // A text that is not a legal key is the key of nothing.
+        let Ok(key) = EntityKey::new(&range.start.partition, &range.start.row) else {
+            return Ok(page);
+        };
+        if let Some(record) = self.store.get(table, &key).await? {
+            page.examined = 1;
+            let (partition, row) = (key.partition.as_str(), key.row.as_str());
+            let row = Row { partition, row, record: record.as_ref() };
+            if filter.map_or(Ok(true), |filter| filter.matches(&row))? {
+                page.rows.push(&row);
+            }
+        }
+        Ok(page)
+    }
+}

@@ -1,0 +1,254 @@
+//! The rules of the service on the naive model: what HTTP and engines cannot change.
+
+use rowhouse_env::SystemClock;
+use rowhouse_query::{Filter, PlanKind};
+use rowhouse_service_table::{
+    Action, Caller, EntityQuery, Match, Operation, TableError, TableService,
+};
+use rowhouse_store::model::ModelStore;
+use rowhouse_store::{AccountId, NewAccount, Store};
+use rowhouse_types::grant::Letters;
+use rowhouse_types::{
+    Denied, EntityKey, Etag, FoldedName, Grant, KeyRange, Position, Record, RecordBuilder,
+    TableName, Timestamp, ValueRef,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+struct Fixture {
+    service: TableService,
+    account: AccountId,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let store = ModelStore::new(Arc::new(SystemClock));
+        let name = "acct".parse().unwrap();
+        let keys = [Box::from(&b"1"[..]), Box::from(&b"2"[..])];
+        let account = store.create_account(NewAccount { name, keys }).await.unwrap().id;
+        let this = Self { service: TableService::new(Arc::new(store)), account };
+        this.service.create_table(this.owner(), &table("People")).await.unwrap();
+        this
+    }
+
+    fn owner(&self) -> Caller<'static> {
+        self.with(&Grant::AccountKey)
+    }
+
+    fn with<'a>(&self, grant: &'a Grant) -> Caller<'a> {
+        Caller { account: self.account, grant }
+    }
+
+    async fn insert(&self, partition: &str, row: &str) -> Timestamp {
+        let operation = operation(partition, row, Action::Insert(record(1)));
+        self.service.write(self.owner(), operation).await.unwrap()
+    }
+
+    async fn query(&self, grant: &Grant, filter: &str, limit: usize) -> (Vec<String>, PlanKind) {
+        let query = query(filter, None, limit);
+        let page = self.service.query(self.with(grant), &table("people"), query).await.unwrap();
+        let keys = page.rows.iter().map(|row| row.unwrap());
+        (keys.map(|row| format!("{}/{}", row.partition, row.row)).collect(), page.plan)
+    }
+}
+
+fn table(name: &str) -> TableName {
+    name.parse().unwrap()
+}
+
+fn record(n: i32) -> Record {
+    let mut builder = RecordBuilder::new();
+    builder.push("n", ValueRef::Int32(n)).unwrap();
+    builder.finish(Timestamp::default())
+}
+
+fn operation(partition: &str, row: &str, action: Action) -> Operation {
+    Operation { table: table("People"), key: EntityKey::new(partition, row).unwrap(), action }
+}
+
+fn query(filter: &str, from: Option<Position>, limit: usize) -> EntityQuery {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    EntityQuery { filter: Filter::parse(filter).unwrap(), from, limit, deadline }
+}
+
+fn signature(letters: &str, range: KeyRange) -> Grant {
+    let table = FoldedName::of("People");
+    Grant::TableSignature { table, permissions: Letters::new(letters), range }
+}
+
+#[tokio::test]
+async fn tables_are_one_whatever_their_case() {
+    let f = Fixture::new().await;
+    let created = f.service.create_table(f.owner(), &table("PEOPLE")).await;
+    assert!(matches!(created, Err(TableError::TableExists)));
+    let found = f.service.get_table(f.owner(), &table("people")).await.unwrap();
+    assert_eq!(found.as_str(), "People");
+    f.service.delete_table(f.owner(), &table("pEOPLE")).await.unwrap();
+    let again = f.service.delete_table(f.owner(), &table("People")).await;
+    assert!(matches!(again, Err(TableError::ResourceNotFound)));
+    let key = EntityKey::new("", "").unwrap();
+    let read = f.service.get_entity(f.owner(), &table("People"), &key).await;
+    assert!(matches!(read, Err(TableError::TableNotFound)));
+}
+
+#[tokio::test]
+async fn tables_are_listed_by_page_and_filter() {
+    let f = Fixture::new().await;
+    for name in ["apples", "Bananas", "cherries"] {
+        f.service.create_table(f.owner(), &table(name)).await.unwrap();
+    }
+    let list = async |filter: &str, from, limit| {
+        let filter = Filter::parse(filter).unwrap();
+        let page = f.service.list_tables(f.owner(), filter.as_ref(), from, limit).await.unwrap();
+        let names: Vec<_> = page.names.iter().map(|name| name.as_str().to_owned()).collect();
+        (names, page.next)
+    };
+    let (names, next) = list("", None, 3).await;
+    assert_eq!(names, ["apples", "Bananas", "cherries"]);
+    let (names, next) = list("", next, 3).await;
+    assert_eq!((names, next), (vec!["People".to_owned()], None));
+    let (names, next) = list("TableName gt 'b'", None, 1).await;
+    assert_eq!((names, next), (vec!["cherries".to_owned()], None));
+    assert_eq!(list("", None, 0).await, (vec![], None));
+}
+
+#[tokio::test]
+async fn a_filter_that_names_a_key_is_a_point_read() {
+    let f = Fixture::new().await;
+    for (partition, row) in [("p", "1"), ("p", "2"), ("q", "1")] {
+        f.insert(partition, row).await;
+    }
+    let all = Grant::AccountKey;
+    let point = "PartitionKey eq 'p' and RowKey eq '2'";
+    assert_eq!(f.query(&all, point, 10).await, (vec!["p/2".to_owned()], PlanKind::Point));
+    let residual = format!("{point} and n eq 2");
+    assert_eq!(f.query(&all, &residual, 10).await, (vec![], PlanKind::Point));
+    let illegal = "PartitionKey eq 'a/b' and RowKey eq ''";
+    assert_eq!(f.query(&all, illegal, 10).await, (vec![], PlanKind::Point));
+    assert_eq!(f.query(&all, "", 0).await.0, Vec::<String>::new());
+    assert_eq!(f.query(&all, "n eq 1", 10).await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn a_page_resumes_where_the_last_one_ended() {
+    let f = Fixture::new().await;
+    for row in ["a", "b", "c"] {
+        f.insert("p", row).await;
+    }
+    let people = table("People");
+    let page = f.service.query(f.owner(), &people, query("", None, 2)).await.unwrap();
+    assert_eq!(page.rows.len(), 2);
+    let next = page.next.unwrap();
+    assert_eq!(next, Position::before("p", "c"));
+    let page = f.service.query(f.owner(), &people, query("", Some(next), 2)).await.unwrap();
+    assert_eq!((page.rows.len(), page.next), (1, None));
+}
+
+#[tokio::test]
+async fn a_range_clips_reads_and_refuses_writes() {
+    let f = Fixture::new().await;
+    for partition in ["a", "b", "c"] {
+        f.insert(partition, "r").await;
+    }
+    let grant = signature("raud", KeyRange::partition("b"));
+    assert_eq!(f.query(&grant, "", 10).await.0, ["b/r"]);
+    assert_eq!(f.query(&grant, "PartitionKey eq 'a'", 10).await.0, Vec::<String>::new());
+    let people = table("People");
+    let outside = EntityKey::new("a", "r").unwrap();
+    let read = f.service.get_entity(f.with(&grant), &people, &outside).await;
+    assert!(matches!(read, Err(TableError::ResourceNotFound)));
+    for action in [
+        Action::Insert(record(2)),
+        Action::Update(record(2), Match::Any),
+        Action::InsertOrMerge(record(2)),
+        Action::Delete(Match::Any),
+    ] {
+        let write = f.service.write(f.with(&grant), operation("a", "r", action.clone())).await;
+        assert!(matches!(write, Err(TableError::Denied(Denied::Operation))));
+        let inside = operation("b", "x", Action::InsertOrReplace(record(1)));
+        let batch = vec![inside, operation("a", "r", action)];
+        let write = f.service.transact(f.with(&grant), batch).await;
+        assert!(matches!(write, Err(TableError::Operation { index: 1, .. })), "{write:?}");
+    }
+    assert_eq!(f.query(&Grant::AccountKey, "", 10).await.0, ["a/r", "b/r", "c/r"]);
+}
+
+#[tokio::test]
+async fn every_operation_needs_its_letters() {
+    let f = Fixture::new().await;
+    f.insert("p", "r").await;
+    let cases = [
+        ("a", Action::Insert(record(1))),
+        ("u", Action::Update(record(1), Match::Any)),
+        ("u", Action::Merge(record(1), Match::Any)),
+        ("au", Action::InsertOrReplace(record(1))),
+        ("au", Action::InsertOrMerge(record(1))),
+        ("d", Action::Delete(Match::Any)),
+    ];
+    for (needed, action) in cases {
+        for letters in ["", "r", "a", "u", "d", "au", "raud"] {
+            let grant = signature(letters, KeyRange::all());
+            let result = f.service.write(f.with(&grant), operation("p", "r", action.clone())).await;
+            let denied = matches!(result, Err(TableError::Denied(Denied::Permission)));
+            let allowed = needed.chars().all(|letter| letters.contains(letter));
+            assert_eq!(denied, !allowed, "{letters:?} for {action:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
+    let f = Fixture::new().await;
+    let insert = |partition: &str, row: &str| operation(partition, row, Action::Insert(record(1)));
+    let transact = async |operations| match f.service.transact(f.owner(), operations).await {
+        Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
+        other => format!("{other:?}"),
+    };
+    let cases = [
+        (vec![insert("p", "1"), insert("q", "1")], "1 DifferentPartitions"),
+        (vec![insert("p", "1"), insert("p", "2"), insert("p", "1")], "2 DuplicateRow"),
+        (
+            vec![insert("p", "1"), operation("p", "2", Action::Delete(Match::Any))],
+            "1 ResourceNotFound",
+        ),
+        (vec![Operation { table: table("other"), ..insert("p", "1") }], "0 TableNotFound"),
+        (
+            vec![insert("p", "1"), Operation { table: table("other"), ..insert("p", "2") }],
+            "1 DifferentPartitions",
+        ),
+    ];
+    for (operations, expected) in cases {
+        assert_eq!(transact(operations).await, expected);
+        assert!(f.query(&Grant::AccountKey, "", 10).await.0.is_empty(), "nothing of {expected}");
+    }
+    let mixed = vec![insert("p", "1"), Operation { table: table("PEOPLE"), ..insert("p", "2") }];
+    assert_eq!(f.service.transact(f.owner(), mixed).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn etags_decide() {
+    let f = Fixture::new().await;
+    let first = f.insert("p", "r").await;
+    let update = async |etag| {
+        let action = Action::Update(record(2), Match::Etag(etag));
+        f.service.write(f.owner(), operation("p", "r", action)).await
+    };
+    let second = update(Etag::new(first)).await.unwrap();
+    assert!(second > first);
+    assert!(matches!(update(Etag::new(first)).await, Err(TableError::EtagMismatch)));
+    let foreign: Etag = "W/\"wrong\"".parse().unwrap();
+    assert!(matches!(update(foreign).await, Err(TableError::EtagMismatch)));
+}
+
+#[tokio::test]
+async fn an_entity_beyond_its_limits_is_refused() {
+    let f = Fixture::new().await;
+    let mut builder = RecordBuilder::new();
+    let text = "x".repeat(32 * 1024);
+    for n in 0..16 {
+        builder.push(&format!("p{n}"), ValueRef::String(&text)).unwrap();
+    }
+    let large = builder.finish(Timestamp::default());
+    let write = f.service.write(f.owner(), operation("p", "r", Action::Insert(large))).await;
+    assert!(matches!(write, Err(TableError::EntityTooLarge)));
+}

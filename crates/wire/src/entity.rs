@@ -1,0 +1,14 @@
+//! Entities as JSON.
+//!
+//! Reading goes from the body into a record and writing from a record into the answer, without any
+//! structure in between. Both keep what JSON alone would lose: the difference between `1` and `1.0`, the
+//! eight types, the order of properties.
+
+mod read;
+mod write;
+
+pub use read::{EntityBody, EntityError, read};
+pub use write::{Context, write_one, write_page};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! From records to the body of an answer.
+
+use crate::json::writer::{self, Object, TimeText};
+use crate::media::Metadata;
+use crate::select::Select;
+use crate::uri;
+use rowhouse_types::{Corrupt, EdmType, Property, Row, Timestamp, ValueRef};
+
+/// What an answer needs to know beside the entities.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// URL of the service including the account, without a slash at the end.
+    pub base: &'a str,
+    /// Name of the account.
+    pub account: &'a str,
+    /// Name of the table as the request spelled it.
+    pub table: &'a str,
+    /// How much metadata.
+    pub level: Metadata,
+    /// Which properties; all if none is named.
+    pub select: Option<&'a Select>,
+}
+
+/// Writes one entity as the whole answer. After an error `out` is as it was before.
+pub fn write_one(out: &mut Vec<u8>, cx: &Context<'_>, row: &Row<'_>) -> Result<(), Corrupt> {
+    let start = out.len();
+    let mut object = Object::open(out);
+    write_metadata(&mut object, cx, "/@Element");
+    let result = write_members(&mut object, cx, row);
+    object.close();
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+/// Writes a page of entities as the whole answer. After an error `out` is as it was before.
+pub fn write_page<'r>(
+    out: &mut Vec<u8>,
+    cx: &Context<'_>,
+    rows: impl Iterator<Item = Result<Row<'r>, Corrupt>>,
+) -> Result<(), Corrupt> {
+    let start = out.len();
+    let mut page = Object::open(out);
+    write_metadata(&mut page, cx, "");
+    page.name("value", "");
+    page.out.push(b'[');
+    let mut result = Ok(());
+    for (index, row) in rows.enumerate() {
+        if index > 0 {
+            page.out.push(b',');
+        }
+        result = row.and_then(|row| {
+            let mut object = Object::open(page.out);
+            write_members(&mut object, cx, &row)?;
+            object.close();
+            Ok(())
+        });
+        if result.is_err() {
+            break;
+        }
+    }
+    page.out.push(b']');
+    page.close();
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
+    if cx.level == Metadata::None {
+        return;
+    }
+    object.name("odata.metadata", "");
+    let out = &mut *object.out;
+    out.push(b'"');
+    writer::escaped(out, cx.base);
+    out.extend_from_slice(b"/$metadata#");
+    writer::escaped(out, cx.table);
+    out.extend_from_slice(suffix.as_bytes());
+    for (index, name) in cx.select.map_or(&[][..], Select::names).iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"&$select=" } else { b"," });
+        writer::escaped(out, name);
+    }
+    out.push(b'"');
+}
+
+/// Writes what an entity consists of: annotations, keys and Timestamp, properties.
+fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Result<(), Corrupt> {
+    let timestamp = row.record.timestamp();
+    if cx.level == Metadata::Full {
+        object.name("odata.type", "");
+        object.out.push(b'"');
+        writer::escaped(object.out, cx.account);
+        object.out.push(b'.');
+        writer::escaped(object.out, cx.table);
+        object.out.push(b'"');
+        object.name("odata.id", "");
+        write_address(object.out, Some(cx.base), cx.table, row);
+    }
+    if cx.level != Metadata::None {
+        object.name("odata.etag", "");
+        write_etag(object.out, timestamp);
+    }
+    if cx.level == Metadata::Full {
+        object.name("odata.editLink", "");
+        write_address(object.out, None, cx.table, row);
+    }
+    // System properties come first and in this order, wherever a selection names them.
+    let selected = |name| cx.select.is_none_or(|select| select.contains(name));
+    if selected("PartitionKey") {
+        object.text("PartitionKey", row.partition);
+    }
+    if selected("RowKey") {
+        object.text("RowKey", row.row);
+    }
+    if selected("Timestamp") {
+        if cx.level == Metadata::Full {
+            object.name("Timestamp", "@odata.type");
+            writer::string(object.out, EdmType::DateTime.name());
+        }
+        object.name("Timestamp", "");
+        write_time(object.out, timestamp);
+    }
+    match cx.select {
+        None => {
+            for property in row.record.iter() {
+                let Property { name, value } = property?;
+                write_property(object, cx.level, name, value);
+            }
+        }
+        Some(select) => {
+            for name in select.names() {
+                if matches!(&**name, "PartitionKey" | "RowKey" | "Timestamp") {
+                    continue;
+                }
+                if let Some(value) = row.record.get(name)? {
+                    write_property(object, cx.level, name, value);
+                } else {
+                    object.name(name, "");
+                    object.out.extend_from_slice(b"null");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_address(out: &mut Vec<u8>, base: Option<&str>, table: &str, row: &Row<'_>) {
+    out.push(b'"');
+    if let Some(base) = base {
+        writer::escaped(out, base);
+        out.push(b'/');
+    }
+    uri::write_entity_path(out, table, row.partition, row.row);
+    out.push(b'"');
+}
+
+/// The text of [`rowhouse_types::Etag`] inside JSON.
+fn write_etag(out: &mut Vec<u8>, timestamp: Timestamp) {
+    out.extend_from_slice(b"\"W/\\\"datetime'");
+    for &byte in TimeText::new(timestamp).as_bytes() {
+        match byte {
+            b':' => out.extend_from_slice(b"%3A"),
+            _ => out.push(byte),
+        }
+    }
+    out.extend_from_slice(b"'\\\"\"");
+}
+
+fn write_time(out: &mut Vec<u8>, timestamp: Timestamp) {
+    out.push(b'"');
+    out.extend_from_slice(TimeText::new(timestamp).as_bytes());
+    out.push(b'"');
+}
+
+/// Writes a property, and its type before it where JSON does not show the type.
+fn write_property(object: &mut Object<'_>, level: Metadata, name: &str, value: ValueRef<'_>) {
+    let hidden = match value {
+        ValueRef::String(_) | ValueRef::Int32(_) | ValueRef::Boolean(_) => false,
+        ValueRef::Double(value) => !value.is_finite(),
+        ValueRef::Int64(_) | ValueRef::DateTime(_) | ValueRef::Guid(_) | ValueRef::Binary(_) => {
+            true
+        }
+    };
+    if hidden && level != Metadata::None {
+        object.name(name, "@odata.type");
+        writer::string(object.out, value.edm_type().name());
+    }
+    object.name(name, "");
+    let out = &mut *object.out;
+    match value {
+        ValueRef::String(text) => writer::string(out, text),
+        ValueRef::Int32(value) => writer::display(out, value),
+        ValueRef::Int64(value) => writer::display(out, format_args!("\"{value}\"")),
+        ValueRef::Boolean(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+        ValueRef::Double(value) if value.is_finite() => writer::finite(out, value),
+        ValueRef::Double(value) if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
+        ValueRef::Double(value) if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
+        ValueRef::Double(_) => out.extend_from_slice(b"\"-Infinity\""),
+        ValueRef::DateTime(value) => write_time(out, value),
+        ValueRef::Guid(value) => writer::display(out, format_args!("\"{value}\"")),
+        ValueRef::Binary(bytes) => {
+            out.push(b'"');
+            writer::base64(out, bytes);
+            out.push(b'"');
+        }
+    }
+}

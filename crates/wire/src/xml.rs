@@ -1,0 +1,29 @@
+//! The XML of the protocol: access policies, service properties, statistics.
+//!
+//! Bodies are small trees of elements with text. Attributes, comments and processing instructions are
+//! skipped; document types and entities beyond the five of XML itself are refused, so that a body never
+//! means more than it says.
+
+pub mod acl;
+pub mod service_properties;
+pub mod stats;
+
+pub(crate) mod text;
+mod tree;
+
+/// Why a body is not what it should be. Each has an error code of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum XmlError {
+    /// Not well-formed, the wrong root, or beyond a limit.
+    #[error("the XML is not syntactically valid")]
+    Syntax,
+    /// A value that is not in the right form.
+    #[error("the value of an XML node is not in the correct format")]
+    NodeValue,
+    /// An element that must be there is not.
+    #[error("a required XML node is missing")]
+    MissingNode,
+    /// An element that must not be there is.
+    #[error("an XML node is not supported")]
+    UnsupportedNode,
+}

@@ -1,0 +1,174 @@
+//! Access policies of a table.
+
+use super::XmlError;
+use super::text::{DECLARATION, push_element};
+use super::tree::Node;
+use rowhouse_types::{StoredPolicy, Timestamp, limits};
+
+/// Reads the body of Set Table ACL. An empty body is an empty list.
+///
+/// Ids are unique and of legal length; permissions are letters of `raud` in that order.
+pub fn read(body: &[u8]) -> Result<Vec<StoredPolicy>, XmlError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Vec::new());
+    }
+    let root = Node::parse(body, "SignedIdentifiers")?;
+    let mut policies: Vec<StoredPolicy> = Vec::new();
+    for node in root.list("SignedIdentifier", limits::POLICIES_MAX)? {
+        let policy = read_policy(node)?;
+        if policies.iter().any(|other| other.id == policy.id) {
+            return Err(XmlError::Syntax);
+        }
+        policies.push(policy);
+    }
+    Ok(policies)
+}
+
+fn read_policy(node: &Node) -> Result<StoredPolicy, XmlError> {
+    let [id, policy] = node.fields(["Id", "AccessPolicy"])?;
+    let id = id.ok_or(XmlError::Syntax)?.text()?;
+    if !(1..=limits::POLICY_ID_CHARS_MAX).contains(&id.chars().count()) {
+        return Err(XmlError::Syntax);
+    }
+    let [start, expiry, permission] = match policy {
+        Some(policy) => policy.fields(["Start", "Expiry", "Permission"])?,
+        None => [None; 3],
+    };
+    Ok(StoredPolicy {
+        id: id.into(),
+        start: read_time(start)?,
+        expiry: read_time(expiry)?,
+        permission: read_permission(permission)?,
+    })
+}
+
+/// An empty element means the same as none.
+fn optional_text(node: Option<&Node>) -> Result<Option<&str>, XmlError> {
+    Ok(node.map(Node::text).transpose()?.filter(|text| !text.is_empty()))
+}
+
+fn read_time(node: Option<&Node>) -> Result<Option<Timestamp>, XmlError> {
+    optional_text(node)?
+        .map(|text| Timestamp::parse_date_or_iso(text).map_err(|_| XmlError::NodeValue))
+        .transpose()
+}
+
+fn read_permission(node: Option<&Node>) -> Result<Option<Box<str>>, XmlError> {
+    let Some(text) = optional_text(node)? else { return Ok(None) };
+    let mut order = "raud".chars();
+    if !text.chars().all(|letter| order.any(|known| known == letter)) {
+        return Err(XmlError::NodeValue);
+    }
+    Ok(Some(text.into()))
+}
+
+/// The body of Get Table ACL. What a policy leaves open is left out.
+pub fn write(policies: &[StoredPolicy]) -> String {
+    let mut out = String::from(DECLARATION);
+    if policies.is_empty() {
+        out.push_str("<SignedIdentifiers />");
+        return out;
+    }
+    out.push_str("<SignedIdentifiers>");
+    for StoredPolicy { id, start, expiry, permission } in policies {
+        out.push_str("<SignedIdentifier>");
+        push_element(&mut out, "Id", id);
+        if start.is_some() || expiry.is_some() || permission.is_some() {
+            out.push_str("<AccessPolicy>");
+            if let Some(start) = start {
+                push_element(&mut out, "Start", &start.iso7());
+            }
+            if let Some(expiry) = expiry {
+                push_element(&mut out, "Expiry", &expiry.iso7());
+            }
+            if let Some(permission) = permission {
+                push_element(&mut out, "Permission", permission);
+            }
+            out.push_str("</AccessPolicy>");
+        }
+        out.push_str("</SignedIdentifier>");
+    }
+    out.push_str("</SignedIdentifiers>");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wrapped(inner: &str) -> String {
+        format!("{DECLARATION}<SignedIdentifiers>{inner}</SignedIdentifiers>")
+    }
+
+    #[test]
+    fn what_is_read_is_written_in_normal_form() {
+        let cases = [
+            (
+                "<SignedIdentifier><AccessPolicy><Permission>raud</Permission><Expiry>2025-10-12T00:00Z</Expiry><Start>2011-10-11</Start></AccessPolicy><Id>policy1</Id></SignedIdentifier>",
+                "<SignedIdentifier><Id>policy1</Id><AccessPolicy><Start>2011-10-11T00:00:00.0000000Z</Start><Expiry>2025-10-12T00:00:00.0000000Z</Expiry><Permission>raud</Permission></AccessPolicy></SignedIdentifier>",
+            ),
+            (
+                "<SignedIdentifier><Id>null</Id></SignedIdentifier><SignedIdentifier><Id>empty</Id><AccessPolicy/></SignedIdentifier>",
+                "<SignedIdentifier><Id>null</Id></SignedIdentifier><SignedIdentifier><Id>empty</Id></SignedIdentifier>",
+            ),
+            (
+                "<SignedIdentifier>\n<Id>a&lt;&amp;b</Id>\n<AccessPolicy><Start/><Expiry></Expiry><Permission>au</Permission></AccessPolicy></SignedIdentifier>",
+                "<SignedIdentifier><Id>a&lt;&amp;b</Id><AccessPolicy><Permission>au</Permission></AccessPolicy></SignedIdentifier>",
+            ),
+        ];
+        for (sent, returned) in cases {
+            let policies = read(wrapped(sent).as_bytes()).unwrap();
+            assert_eq!(write(&policies), wrapped(returned));
+            assert_eq!(read(write(&policies).as_bytes()), Ok(policies));
+        }
+        for empty in ["", " \r\n", "<SignedIdentifiers/>", "<SignedIdentifiers />"] {
+            assert_eq!(read(empty.as_bytes()), Ok(Vec::new()), "{empty}");
+        }
+        assert_eq!(write(&[]), format!("{DECLARATION}<SignedIdentifiers />"));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        use XmlError::{NodeValue, Syntax, UnsupportedNode};
+        let policy = |inner: &str| {
+            format!(
+                "<SignedIdentifier><Id>x</Id><AccessPolicy>{inner}</AccessPolicy></SignedIdentifier>"
+            )
+        };
+        let id = |id: &str| format!("<SignedIdentifier><Id>{id}</Id></SignedIdentifier>");
+        let ids = |count: usize| (0..count).map(|n| id(&n.to_string())).collect::<String>();
+        let cases = [
+            (ids(6), Syntax),
+            (id(""), Syntax),
+            (id(&"é".repeat(65)), Syntax),
+            (id("x") + &id("x"), Syntax),
+            ("<SignedIdentifier/>".into(), Syntax),
+            (
+                "<SignedIdentifier><AccessPolicy><Expiry>2042-01-01T01:01:01.000000001Z</Expiry></AccessPolicy></SignedIdentifier>".into(),
+                Syntax,
+            ),
+            ("<SignedIdentifier><Id>x</Id><Id>y</Id></SignedIdentifier>".into(), Syntax),
+            ("<Other/>".into(), UnsupportedNode),
+            (policy("<Other/>"), UnsupportedNode),
+            (policy("<Start>yesterday</Start>"), NodeValue),
+            (policy("<Expiry>2011-02-30</Expiry>"), NodeValue),
+            (policy("<Permission>rx</Permission>"), NodeValue),
+            (policy("<Permission>ar</Permission>"), NodeValue),
+            (policy("<Permission>rr</Permission>"), NodeValue),
+        ];
+        for (inner, error) in cases {
+            assert_eq!(read(wrapped(&inner).as_bytes()), Err(error), "{inner}");
+        }
+        assert!(read(wrapped(&ids(5)).as_bytes()).is_ok());
+        assert!(read(wrapped(&id(&"é".repeat(64))).as_bytes()).is_ok());
+        assert_eq!(read(b"<Other/>"), Err(Syntax));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&bytes);
+        }
+    }
+}
