@@ -11,6 +11,11 @@ mod catalogue;
 mod error;
 mod scan;
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "conformance")]
+pub mod model;
+
 pub use batch::{Batch, Command, Committed, Condition, Write};
 pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
 pub use error::{BoxError, Conflict, StoreError};

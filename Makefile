@@ -1,0 +1,36 @@
+# What a developer types. Each target brings what it needs; nothing is installed outside this directory.
+# Needed beforehand: Rust, a C and C++ compiler, Python 3.11 or later, Node 20 or later with npm.
+
+DATA ?= .work/data
+FUZZ_SECONDS ?= 60
+
+.PHONY: help run test lint conformance sdk fuzz
+
+help:
+	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
+	@echo 'make test          every test; ends with a line per suite and one for all'
+	@echo 'make lint          formatting and clippy, warnings denied'
+	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
+	@echo 'make sdk           the official Python and JavaScript SDKs against the built server'
+	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
+
+run:
+	cargo build --locked --release -p rowhouse-cli
+	target/release/rowhouse serve --data $(DATA) $(ARGS)
+
+test:
+	scripts/test
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+
+conformance:
+	scripts/test conformance
+
+sdk:
+	scripts/test sdk-python sdk-js readme
+
+fuzz:
+	scripts/fuzz $(FUZZ_SECONDS)

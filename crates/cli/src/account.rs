@@ -1,0 +1,227 @@
+//! `rowhouse account`: accounts of a running server, through its admin API.
+
+use crate::admin_client::AdminClient;
+use crate::{Failure, output};
+use clap::{Args, Subcommand};
+use rowhouse_server::{ADMIN_TOKEN_FILE, Config};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _};
+use std::path::PathBuf;
+
+/// Manage the accounts of a running server.
+///
+/// The server must run on this machine. The command reads the admin token from the server's data
+/// directory.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
+pub(crate) struct AccountCommand {
+    /// The admin listener of the server.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "ROWHOUSE_ADMIN",
+        default_value = "http://127.0.0.1:10003"
+    )]
+    admin: String,
+
+    /// The data directory of the server, which holds the admin token. Default: rowhouse-data.
+    #[arg(long, global = true, value_name = "DIR", env = "ROWHOUSE_DATA")]
+    data: Option<PathBuf>,
+
+    /// A file with the admin token, if it is not in the data directory.
+    #[arg(long, global = true, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+const EXAMPLES: &str = "Examples:
+  rowhouse account create warehouse
+  rowhouse account list --json
+  rowhouse account rotate warehouse --slot 1";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List all accounts.
+    List,
+    /// Create an account with two new keys.
+    Create {
+        /// 3 to 24 lower-case letters and digits.
+        name: String,
+        /// Use this key, in Base64, instead of a new one. Give it twice: for slot 1 and slot 2.
+        #[arg(long = "key", value_name = "BASE64")]
+        keys: Vec<String>,
+    },
+    /// Show an account.
+    Show {
+        /// Its name.
+        name: String,
+        /// Show its keys and its connection string too.
+        #[arg(long)]
+        keys: bool,
+    },
+    /// Replace one of the two keys by a new one. The other stays valid.
+    Rotate {
+        /// Name of the account.
+        name: String,
+        /// Which key.
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+        slot: u8,
+        /// Use this key, in Base64, instead of a new one.
+        #[arg(long, value_name = "BASE64")]
+        key: Option<String>,
+    },
+    /// Remove an account with all its tables.
+    Remove {
+        /// Its name.
+        name: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+impl AccountCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let token_file = self
+            .admin_token_file
+            .unwrap_or_else(|| self.data.unwrap_or(Config::default().data).join(ADMIN_TOKEN_FILE));
+        if let Action::Remove { name, yes: false } = &self.action {
+            confirm(name)?;
+        }
+        let client = AdminClient::new(&self.admin, &token_file)?;
+        let answer = ask(&client, &self.action)?;
+        let text = if self.json { format!("{answer}\n") } else { tell(&self.action, &answer) };
+        output::print(&text);
+        Ok(())
+    }
+}
+
+fn ask(client: &AdminClient, action: &Action) -> Result<Value, Failure> {
+    match action {
+        Action::List => client.send("GET", "/v1/accounts", None),
+        Action::Create { name, keys } => {
+            let body = match keys.as_slice() {
+                [] => json!({ "name": name }),
+                [first, second] => json!({ "name": name, "keys": [first, second] }),
+                _ => return Err("an account has two keys: give --key twice, or not at all".into()),
+            };
+            client.send("POST", "/v1/accounts", Some(&body))
+        }
+        Action::Show { name, keys: false } => client.send("GET", &path(name, "")?, None),
+        Action::Show { name, keys: true } => client.send("GET", &path(name, "/keys")?, None),
+        Action::Rotate { name, slot, key } => {
+            let body = key.as_ref().map(|key| json!({ "key": key }));
+            let path = path(name, &format!("/keys/{slot}/rotate"))?;
+            client.send("POST", &path, body.as_ref())
+        }
+        Action::Remove { name, .. } => {
+            client.send("DELETE", &path(name, "")?, None)?;
+            Ok(json!({ "removed": name }))
+        }
+    }
+}
+
+/// A name that is none would become another path.
+fn path(name: &str, rest: &str) -> Result<String, Failure> {
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(format!(
+            "{name:?} is not the name of an account: those are letters and digits"
+        ));
+    }
+    Ok(format!("/v1/accounts/{name}{rest}"))
+}
+
+/// What people read.
+fn tell(action: &Action, answer: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match action {
+        Action::List => {
+            let accounts = answer["accounts"].as_array().map_or(&[][..], Vec::as_slice);
+            if accounts.is_empty() {
+                return "There is no account yet: rowhouse account create NAME\n".to_owned();
+            }
+            let rows: Vec<Vec<String>> = accounts
+                .iter()
+                .map(|account| vec![text(&account["name"]), text(&account["created"])])
+                .collect();
+            output::table(&["NAME", "CREATED"], &rows)
+        }
+        Action::Create { .. } | Action::Show { .. } => account(answer),
+        Action::Rotate { name, slot, .. } => {
+            format!("Key {slot} of {name} is now\n{}\n", text(&answer["key"]))
+        }
+        Action::Remove { name, .. } => format!("Removed {name} with all its tables.\n"),
+    }
+}
+
+fn account(answer: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (name, endpoint) = (text(&answer["name"]), text(&answer["endpoint"]));
+    let mut out = format!("Name      {name}\nCreated   {}\n", text(&answer["created"]));
+    if let Some([first, second]) = answer["keys"].as_array().map(Vec::as_slice) {
+        let (first, second) = (text(first), text(second));
+        let scheme = endpoint.split_once("://").map_or("http", |(scheme, _)| scheme);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            out,
+            "Key 1     {first}\nKey 2     {second}\n\nConnection string:\n\
+             DefaultEndpointsProtocol={scheme};AccountName={name};AccountKey={first};\
+             TableEndpoint={endpoint};\n"
+        );
+    }
+    out
+}
+
+/// All data of the account go with it, so a person is asked and a program must say that it means
+/// it.
+fn confirm(name: &str) -> Result<(), Failure> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Err(format!(
+            "removing {name} removes all its tables: add --yes if that is what you want"
+        ));
+    }
+    output::print(&format!("Remove {name} with all its tables? Type its name: "));
+    let mut line = String::new();
+    let read = input.lock().read_line(&mut line);
+    if read.is_ok() && line.trim() == name { Ok(()) } else { Err("nothing was removed".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_tables_and_connection_strings() {
+        let answer = json!({ "accounts": [{ "name": "shop", "created": "today" }] });
+        assert_eq!(tell(&Action::List, &answer), "NAME   CREATED\nshop   today\n");
+        assert!(tell(&Action::List, &json!({ "accounts": [] })).contains("account create"));
+        let answer = json!({
+            "name": "shop",
+            "created": "today",
+            "keys": ["YQ==", "Yg=="],
+            "endpoint": "https://127.0.0.1:10002/shop",
+        });
+        let show = Action::Show { name: "shop".into(), keys: true };
+        let expected = "Name      shop\nCreated   today\nKey 1     YQ==\nKey 2     Yg==\n\n\
+            Connection string:\nDefaultEndpointsProtocol=https;AccountName=shop;AccountKey=YQ==;\
+            TableEndpoint=https://127.0.0.1:10002/shop;\n";
+        assert_eq!(tell(&show, &answer), expected);
+    }
+
+    #[test]
+    fn a_name_cannot_become_another_path() {
+        assert_eq!(path("shop", "/keys"), Ok("/v1/accounts/shop/keys".to_owned()));
+        for name in ["", "a/b", "..", "a b", "a%2f"] {
+            assert!(path(name, "").is_err(), "{name}");
+        }
+    }
+}

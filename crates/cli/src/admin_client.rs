@@ -1,0 +1,224 @@
+//! Asks the admin API of a running server: one request per connection, over plain HTTP.
+//!
+//! The token goes out unencrypted, so it goes to this machine only.
+
+use crate::Failure;
+use serde_json::Value;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
+use std::path::Path;
+use std::time::Duration;
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A server to ask, and the token to ask with.
+#[derive(Debug)]
+pub(crate) struct AdminClient {
+    host: String,
+    port: u16,
+    token: String,
+}
+
+impl AdminClient {
+    /// Takes the URL of the admin listener and the file that holds a token.
+    pub(crate) fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
+        let (host, port) = parse_url(url)?;
+        Ok(Self { host, port, token: read_token(token_file)? })
+    }
+
+    /// Sends a request and returns the JSON of a successful answer; `Null` if it has none.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let answer = self.exchange(method, path, body).map_err(|error| {
+            format!(
+                "no answer from the server at {}:{} ({error}): start it with 'rowhouse serve', or \
+                 name its admin listener with --admin",
+                self.host, self.port
+            )
+        })?;
+        let (status, body) = parse_answer(&answer).ok_or_else(|| {
+            format!(
+                "what answers at {}:{} is not a Rowhouse admin listener: check --admin",
+                self.host, self.port
+            )
+        })?;
+        if (200..300).contains(&status) {
+            return Ok(body);
+        }
+        let message = body["error"]["message"].as_str().unwrap_or("the server gave no reason");
+        Err(match status {
+            401 => {
+                "the server does not accept the token: use the file of the running server's data \
+                    directory (--data) or its token file (--admin-token-file)"
+                    .to_owned()
+            }
+            _ => message.trim_end_matches('.').to_owned(),
+        })
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Vec<u8>> {
+        let mut stream = self.connect()?;
+        stream.set_read_timeout(Some(ANSWER_TIME))?;
+        stream.set_write_timeout(Some(ANSWER_TIME))?;
+        let body = body.map_or_else(String::new, Value::to_string);
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}:{}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            self.port,
+            self.token,
+            body.len()
+        );
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Takes `http://localhost:10003` apart, and refuses what would carry a token over a network.
+fn parse_url(url: &str) -> Result<(String, u16), Failure> {
+    let wrong =
+        || format!("--admin takes a URL such as http://127.0.0.1:10003, which {url:?} is not");
+    if url.starts_with("https://") {
+        return Err(
+            "this command does not speak TLS: run it on the server's own machine, where the \
+                    admin listener is http://127.0.0.1:10003"
+                .to_owned(),
+        );
+    }
+    let authority = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    let port = match port {
+        Some(port) => port.parse().map_err(|_| wrong())?,
+        None => 80,
+    };
+    let here = host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !here {
+        return Err(format!(
+            "{host:?} is not this machine, and the token would go there unencrypted: run this \
+             command on the server's own machine"
+        ));
+    }
+    Ok((host.to_owned(), port))
+}
+
+/// The first token of the file, without its scopes.
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        format!(
+            "cannot read the admin token {} ({error}): name the server's data directory with \
+             --data, or its token file with --admin-token-file",
+            path.display()
+        )
+    })?;
+    let mut lines = text.lines().map(str::trim);
+    let line = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
+    match line.split_whitespace().next() {
+        Some(token) if token.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(token.to_owned()),
+        _ => Err(format!("{} holds no token: check --admin-token-file", path.display())),
+    }
+}
+
+/// Status and JSON of an answer that ends with its connection.
+fn parse_answer(answer: &[u8]) -> Option<(u16, Value)> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(answer.get(..end)?).ok()?;
+    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    let body = answer.get(end + 4..)?;
+    let json = if body.is_empty() { Value::Null } else { serde_json::from_slice(body).ok()? };
+    Some((status, json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_this_machine_is_asked() {
+        let cases = [
+            ("http://127.0.0.1:10003", Some(("127.0.0.1", 10003))),
+            ("http://localhost:1/", Some(("localhost", 1))),
+            ("http://[::1]:2", Some(("::1", 2))),
+            ("http://localhost", Some(("localhost", 80))),
+            ("http://192.0.2.1:10003", None),
+            ("http://example.org:10003", None),
+            ("https://127.0.0.1:10003", None),
+            ("127.0.0.1:10003", None),
+            ("http://127.0.0.1:port", None),
+            ("http://[::1", None),
+        ];
+        for (url, expected) in cases {
+            let actual = parse_url(url).ok();
+            let actual = actual.as_ref().map(|(host, port)| (host.as_str(), *port));
+            assert_eq!(actual, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn answers_are_understood() {
+        let answer = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\n\r\n{\"a\":1}\n";
+        assert_eq!(parse_answer(answer), Some((201, serde_json::json!({ "a": 1 }))));
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        assert_eq!(parse_answer(answer), Some((204, Value::Null)));
+        for other in [&b""[..], b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"] {
+            assert_eq!(parse_answer(other), None);
+        }
+    }
+
+    #[test]
+    fn the_first_token_is_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        fs::write(&path, "# mine\n\nfirst read,keys\nsecond\n").unwrap();
+        assert_eq!(read_token(&path), Ok("first".to_owned()));
+        fs::write(&path, "# none\n").unwrap();
+        assert!(read_token(&path).unwrap_err().contains("holds no token"));
+        assert!(read_token(&directory.path().join("absent")).unwrap_err().contains("--data"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_url_is_taken_or_refused(url in "(http://)?[a-z0-9:\\[\\]./]{0,30}") {
+            let _ = parse_url(&url);
+        }
+
+        #[test]
+        fn any_answer_is_judged(answer in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = parse_answer(&answer);
+            let _ = parse_answer(&[b"HTTP/1.1 200 OK\r\n\r\n", answer.as_slice()].concat());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `rowhouse check`: is a data directory in order?
+
+use crate::{Failure, output};
+use clap::Args;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+/// Verify a data directory that no server uses.
+///
+/// Reads everything and changes nothing. Prints what is wrong, a line each; the exit code is 1 if
+/// anything is.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rowhouse check ./rowhouse-data")]
+pub(crate) struct Check {
+    /// The data directory.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut err = std::io::stderr();
+        let watched = err.is_terminal();
+        let mut progress = |entities: u64| {
+            if watched {
+                let _ = write!(err, "\r{entities} entities").and_then(|()| err.flush());
+            }
+        };
+        let report = rowhouse_server::check(&self.directory, &mut progress);
+        if watched {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+        let report = report.map_err(|error| error.to_string())?;
+        for problem in &report.problems {
+            output::print(&format!("{problem}\n"));
+        }
+        if report.problems.is_empty() {
+            output::print(&format!(
+                "{} tables with {} entities: everything is in order.\n",
+                report.tables, report.entities
+            ));
+            return Ok(());
+        }
+        Err(format!(
+            "{} has {} problems: restore a backup, or recover what is left with the sqlite3 tool",
+            self.directory.display(),
+            report.problems.len()
+        ))
+    }
+}

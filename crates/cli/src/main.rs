@@ -1,0 +1,85 @@
+//! The one binary: `rowhouse`.
+//!
+//! Reads flags, environment and files, calls the server library or the admin API of a running
+//! server, and tells people what came of it. A failure is one sentence on standard error and exit
+//! code 1; wrong usage is exit code 2.
+
+mod account;
+mod admin_client;
+mod check;
+mod output;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A durable server that speaks the Azure Table storage protocol.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rowhouse",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Start with 'rowhouse serve', and paste the connection string that it prints into \
+                  your program."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<serve::Serve>),
+    Account(account::AccountCommand),
+    Check(check::Check),
+    /// Print the version.
+    Version,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Account(account) => account.run(),
+        Command::Check(check) => check.run(),
+        Command::Version => {
+            output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("rowhouse: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What went wrong, as one sentence that says what to do next.
+type Failure = String;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Every option of the server can be set in the environment too, and says so.
+    #[test]
+    fn every_server_option_has_a_variable() {
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        for argument in serve.get_arguments().filter(|argument| argument.get_id() != "help") {
+            let long = argument.get_long().unwrap();
+            let expected = format!("ROWHOUSE_{}", long.replace('-', "_").to_uppercase());
+            let variable = argument.get_env().and_then(|name| name.to_str());
+            assert_eq!(variable, Some(expected.as_str()), "--{long}");
+            assert!(argument.get_help().is_some(), "--{long} has a help text");
+        }
+    }
+}

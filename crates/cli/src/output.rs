@@ -1,0 +1,41 @@
+//! What goes to standard output: text for people, JSON for programs.
+
+use std::io::Write as _;
+
+/// Prints, and does not mind if nobody reads: `rowhouse account list | head` is no error.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Lines of columns, each as wide as its longest cell.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", padded.join("   ").trim_end())
+    };
+    let mut text = line(head.to_vec());
+    for row in rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows =
+            [vec!["shop".to_owned(), "today".to_owned()], vec!["a".to_owned(), "b".to_owned()]];
+        assert_eq!(table(&["NAME", "CREATED"], &rows), "NAME   CREATED\nshop   today\na      b\n");
+        assert_eq!(table(&["NAME"], &[]), "NAME\n");
+    }
+}

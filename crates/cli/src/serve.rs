@@ -1,0 +1,474 @@
+//! `rowhouse serve`: every option as a flag, as a variable and in a file.
+//!
+//! A flag wins over a variable, a variable over the file, the file over the default. The three have
+//! the same names: `--table-port`, `ROWHOUSE_TABLE_PORT`, `table-port`. A name in the file that is
+//! not an option is an error.
+
+use crate::Failure;
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+use rowhouse_server::{Config, LogFormat, MasterKey};
+use serde::Deserialize;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+/// The master key comes from here or from a file, never from the command line, which others can
+/// see.
+const MASTER_KEY_VARIABLE: &str = "ROWHOUSE_MASTER_KEY";
+const MIB: u64 = 1024 * 1024;
+
+/// Run the server.
+///
+/// Without options it is for your own machine: it listens on 127.0.0.1 only, keeps its data in
+/// ./rowhouse-data and has the development account that every Azure SDK knows
+/// (UseDevelopmentStorage=true).
+///
+/// Every option can also be set in the environment (shown below) or in a TOML file (--config) under
+/// the name of its flag without dashes in front. Flags win over the environment, the environment
+/// over the file.
+#[derive(Debug, Args)]
+#[command(
+    after_help = EXAMPLES,
+    next_line_help = true,
+    mut_args(|argument| argument.hide_env_values(true))
+)]
+pub(crate) struct Serve {
+    /// Read options from this TOML file.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_CONFIG")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+const EXAMPLES: &str = "Examples:
+  rowhouse serve
+      A server for development, with the data in ./rowhouse-data.
+  rowhouse serve --ephemeral --table-port 0 --ready-file ready.json
+      A server for a test run: any free port, nothing is kept.
+  rowhouse serve --data /srv/rowhouse --host 0.0.0.0 --development-account=false \\
+      --tls-cert cert.pem --tls-key key.pem --master-key-file /etc/rowhouse.key
+      A server for a network, with accounts made by 'rowhouse account create'.
+
+A file for --config:
+  data = \"/srv/rowhouse\"
+  host = \"0.0.0.0\"
+  development-account = false";
+
+/// Declares every option once. A switch is written `--name`, `--name=false` or `ROWHOUSE_NAME=1`.
+macro_rules! options {
+    ($($(#[$meta:meta])* $name:ident: $type:ty,)*) => {
+        /// Options of one source. What a source does not say is `None`.
+        #[derive(Clone, Debug, Default, PartialEq, Args, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        pub(crate) struct Options {
+            $($(#[$meta])* $name: Option<$type>,)*
+        }
+
+        impl Options {
+            /// What is said here, or else there.
+            fn or(self, other: Self) -> Self {
+                Self { $($name: self.$name.or(other.$name),)* }
+            }
+        }
+    };
+}
+
+options! {
+    /// Keep the data in this directory. Default: rowhouse-data.
+    #[arg(long, value_name = "DIR", env = "ROWHOUSE_DATA", help_heading = "Data")]
+    data: PathBuf,
+
+    /// Keep nothing: use a temporary directory without fsync and remove it at the end.
+    #[arg(
+        long, env = "ROWHOUSE_EPHEMERAL", help_heading = "Data", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    ephemeral: bool,
+
+    /// Memory for pages of the database, in MiB. Default: 128.
+    #[arg(long, value_name = "MIB", env = "ROWHOUSE_CACHE_MIB", help_heading = "Data")]
+    cache_mib: u64,
+
+    /// Address of the Table service. Default: 127.0.0.1, this machine only.
+    #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_HOST", help_heading = "Network")]
+    host: Address,
+
+    /// Port of the Table service; 0 takes any free one. Default: 10002.
+    #[arg(long, value_name = "PORT", env = "ROWHOUSE_TABLE_PORT", help_heading = "Network")]
+    table_port: u16,
+
+    /// Address of health, metrics and the admin API. Another than 127.0.0.1 needs TLS. Default:
+    /// 127.0.0.1.
+    #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_ADMIN_HOST", help_heading = "Network")]
+    admin_host: Address,
+
+    /// Port of health, metrics and the admin API; 0 takes any free one. Default: 10003.
+    #[arg(long, value_name = "PORT", env = "ROWHOUSE_ADMIN_PORT", help_heading = "Network")]
+    admin_port: u16,
+
+    /// A name by which clients call this server, such as storage.example.org. Repeat it, or
+    /// separate names by commas.
+    #[arg(
+        long, value_name = "NAME", env = "ROWHOUSE_HOST_SUFFIX", help_heading = "Network",
+        value_delimiter = ','
+    )]
+    host_suffix: Vec<String>,
+
+    /// Believe X-Forwarded-For and X-Forwarded-Proto. Only behind a proxy that sets them itself.
+    #[arg(
+        long, env = "ROWHOUSE_TRUST_FORWARDED", help_heading = "Network", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    trust_forwarded: bool,
+
+    /// Certificate chain in PEM form. Loaded again when the file changes.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_TLS_CERT", help_heading = "TLS")]
+    tls_cert: PathBuf,
+
+    /// Private key of the certificate in PEM form.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_TLS_KEY", help_heading = "TLS")]
+    tls_key: PathBuf,
+
+    /// Make a certificate for localhost and *.table.localhost; clients must be told to trust
+    /// tls-cert.pem in the data directory.
+    #[arg(
+        long, env = "ROWHOUSE_TLS_SELF_SIGNED", help_heading = "TLS", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    tls_self_signed: bool,
+
+    /// Whether there is the account devstoreaccount1, whose key is public. Default: true.
+    #[arg(
+        long, env = "ROWHOUSE_DEVELOPMENT_ACCOUNT", help_heading = "Accounts", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    development_account: bool,
+
+    /// Let everybody who can reach the server use the public key, and so read and change all data
+    /// of that account.
+    #[arg(
+        long, env = "ROWHOUSE_ALLOW_DEVELOPMENT_KEY_ON_NETWORK", help_heading = "Accounts",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "BOOL", hide_possible_values = true,
+        value_parser = BoolishValueParser::new()
+    )]
+    allow_development_key_on_network: bool,
+
+    /// Seal account keys with the key in this file: 32 bytes in Base64 or hexadecimal.
+    /// ROWHOUSE_MASTER_KEY may hold the key itself.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_MASTER_KEY_FILE", help_heading = "Accounts")]
+    master_key_file: PathBuf,
+
+    /// Tokens of the admin API, one per line, each alone or followed by scopes: 'TOKEN
+    /// read,operate,keys'. Default: a token is made in the data directory as admin-token.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE", help_heading = "Accounts")]
+    admin_token_file: PathBuf,
+
+    /// How far the date of a signed request may be off, in seconds. Default: 900.
+    #[arg(
+        long, value_name = "SECONDS", env = "ROWHOUSE_CLOCK_SKEW_SECONDS",
+        help_heading = "Accounts"
+    )]
+    clock_skew_seconds: u64,
+
+    /// Most connections at a time, per listener. Default: 8192.
+    #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_CONNECTIONS", help_heading = "Limits")]
+    max_connections: usize,
+
+    /// Most connections at a time from one address. Default: 4096.
+    #[arg(
+        long, value_name = "N", env = "ROWHOUSE_MAX_CONNECTIONS_PER_ADDRESS",
+        help_heading = "Limits"
+    )]
+    max_connections_per_address: usize,
+
+    /// Most requests worked on at a time. Default: 1024.
+    #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_REQUESTS", help_heading = "Limits")]
+    max_requests: usize,
+
+    /// Most queries among them. Default: 64.
+    #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_SCANS", help_heading = "Limits")]
+    max_scans: usize,
+
+    /// Most memory for bodies of requests, in MiB. Default: 256.
+    #[arg(long, value_name = "MIB", env = "ROWHOUSE_MAX_BODY_MIB", help_heading = "Limits")]
+    max_body_mib: u64,
+
+    /// How long running requests may take once the server is told to stop, in seconds. Default: 8.
+    #[arg(long, value_name = "SECONDS", env = "ROWHOUSE_DRAIN_SECONDS", help_heading = "Limits")]
+    drain_seconds: u64,
+
+    /// How the log on standard error is written. Default: text.
+    #[arg(long, value_name = "FORMAT", env = "ROWHOUSE_LOG_FORMAT", help_heading = "Output")]
+    log_format: Format,
+
+    /// What is logged: error, warn, info, debug, trace, or directives such as info,audit=off.
+    /// Default: info.
+    #[arg(long, value_name = "LEVEL", env = "ROWHOUSE_LOG_LEVEL", help_heading = "Output")]
+    log_level: String,
+
+    /// Print no banner.
+    #[arg(
+        long, env = "ROWHOUSE_QUIET", help_heading = "Output", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    quiet: bool,
+
+    /// Write the addresses to this file, as one line of JSON, when the server is ready.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_READY_FILE", help_heading = "Output")]
+    ready_file: PathBuf,
+}
+
+/// An address to listen on; `localhost` is one too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Address(IpAddr);
+
+impl std::str::FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.eq_ignore_ascii_case("localhost") {
+            return Ok(Self(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        }
+        text.parse().map(Self).map_err(|_| "must be an IP address or localhost")
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// Lines for people.
+    Text,
+    /// A JSON object per line.
+    Json,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let file = match &self.config {
+            Some(path) => read(path)?,
+            None => Options::default(),
+        };
+        let master_key = std::env::var(MASTER_KEY_VARIABLE).ok().filter(|key| !key.is_empty());
+        let config = self.options.or(file).into_config(master_key)?;
+        rowhouse_server::run_until_signalled(config).map_err(|error| error.to_string())
+    }
+}
+
+fn read(path: &Path) -> Result<Options, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {} ({error}): check --config", path.display()))?;
+    parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The whole message of the parser is a picture of the line; what is wrong is its last line.
+fn parse(text: &str) -> Result<Options, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| {
+            1 + text.bytes().take(span.start).filter(|&byte| byte == b'\n').count()
+        });
+        format!("line {line}: {}", error.message().replace('\n', ", "))
+    })
+}
+
+impl Options {
+    /// Fills what nobody said with the defaults.
+    fn into_config(self, master_key: Option<String>) -> Result<Config, Failure> {
+        let default = Config::default();
+        let master_key = match (self.master_key_file, master_key) {
+            (Some(_), Some(_)) => {
+                return Err(format!(
+                    "there are two master keys, in {MASTER_KEY_VARIABLE} and in \
+                     --master-key-file: leave one out"
+                ));
+            }
+            (Some(path), None) => MasterKey::File(path),
+            (None, Some(text)) => MasterKey::Text(text),
+            (None, None) => MasterKey::None,
+        };
+        let max_body_bytes = match self.max_body_mib {
+            Some(mib) => usize::try_from(mib.saturating_mul(MIB)).unwrap_or(usize::MAX),
+            None => default.max_body_bytes,
+        };
+        Ok(Config {
+            data: self.data.unwrap_or(default.data),
+            ephemeral: self.ephemeral.unwrap_or(default.ephemeral),
+            cache_bytes: self.cache_mib.map_or(default.cache_bytes, |mib| mib.saturating_mul(MIB)),
+            host: self.host.map_or(default.host, |address| address.0),
+            table_port: self.table_port.unwrap_or(default.table_port),
+            admin_host: self.admin_host.map_or(default.admin_host, |address| address.0),
+            admin_port: self.admin_port.unwrap_or(default.admin_port),
+            tls_cert: self.tls_cert,
+            tls_key: self.tls_key,
+            tls_self_signed: self.tls_self_signed.unwrap_or(default.tls_self_signed),
+            development_account: self.development_account.unwrap_or(default.development_account),
+            allow_development_key_on_network: self
+                .allow_development_key_on_network
+                .unwrap_or(default.allow_development_key_on_network),
+            master_key,
+            admin_token_file: self.admin_token_file,
+            clock_skew_seconds: self.clock_skew_seconds.unwrap_or(default.clock_skew_seconds),
+            trust_forwarded: self.trust_forwarded.unwrap_or(default.trust_forwarded),
+            host_suffixes: self.host_suffix.unwrap_or(default.host_suffixes),
+            max_connections: self.max_connections.unwrap_or(default.max_connections),
+            max_connections_per_address: self
+                .max_connections_per_address
+                .unwrap_or(default.max_connections_per_address),
+            max_requests: self.max_requests.unwrap_or(default.max_requests),
+            max_scans: self.max_scans.unwrap_or(default.max_scans),
+            max_body_bytes,
+            drain_seconds: self.drain_seconds.unwrap_or(default.drain_seconds),
+            log_format: match self.log_format {
+                Some(Format::Text) => LogFormat::Text,
+                Some(Format::Json) => LogFormat::Json,
+                None => default.log_format,
+            },
+            log_level: self.log_level.unwrap_or(default.log_level),
+            quiet: self.quiet.unwrap_or(default.quiet),
+            ready_file: self.ready_file,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Parser)]
+    struct OnlyServe {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn flags(arguments: &[&str]) -> Options {
+        let arguments = [&["serve"], arguments].concat();
+        OnlyServe::try_parse_from(arguments).unwrap().serve.options
+    }
+
+    #[test]
+    fn nothing_said_is_the_default() {
+        assert_eq!(flags(&[]).into_config(None), Ok(Config::default()));
+        assert_eq!(parse("").unwrap().into_config(None), Ok(Config::default()));
+    }
+
+    /// The environment is tested with the built binary, where a process has its own.
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = "table-port = 1\nadmin-port = 2\nephemeral = true\nhost-suffix = [\"a\"]";
+        let said = ["--table-port", "3", "--ephemeral=false", "--host-suffix", "b,c"];
+        let config = flags(&said).or(parse(file).unwrap()).into_config(None).unwrap();
+        assert_eq!((config.table_port, config.admin_port), (3, 2));
+        assert!(!config.ephemeral);
+        assert_eq!(config.host_suffixes, ["b", "c"]);
+    }
+
+    #[test]
+    fn the_file_takes_every_option() {
+        let file = r#"
+            data = "d"
+            ephemeral = true
+            cache-mib = 1
+            host = "localhost"
+            table-port = 1
+            admin-host = "::1"
+            admin-port = 2
+            host-suffix = ["a", "b"]
+            trust-forwarded = true
+            tls-cert = "c"
+            tls-key = "k"
+            tls-self-signed = false
+            development-account = false
+            allow-development-key-on-network = true
+            master-key-file = "m"
+            admin-token-file = "t"
+            clock-skew-seconds = 3
+            max-connections = 4
+            max-connections-per-address = 5
+            max-requests = 6
+            max-scans = 7
+            max-body-mib = 8
+            drain-seconds = 9
+            log-format = "json"
+            log-level = "debug"
+            quiet = true
+            ready-file = "r"
+        "#;
+        let expected = Config {
+            data: "d".into(),
+            ephemeral: true,
+            cache_bytes: MIB,
+            host: "127.0.0.1".parse().unwrap(),
+            table_port: 1,
+            admin_host: "::1".parse().unwrap(),
+            admin_port: 2,
+            host_suffixes: vec!["a".into(), "b".into()],
+            trust_forwarded: true,
+            tls_cert: Some("c".into()),
+            tls_key: Some("k".into()),
+            tls_self_signed: false,
+            development_account: false,
+            allow_development_key_on_network: true,
+            master_key: MasterKey::File("m".into()),
+            admin_token_file: Some("t".into()),
+            clock_skew_seconds: 3,
+            max_connections: 4,
+            max_connections_per_address: 5,
+            max_requests: 6,
+            max_scans: 7,
+            max_body_bytes: 8 * 1024 * 1024,
+            drain_seconds: 9,
+            log_format: LogFormat::Json,
+            log_level: "debug".into(),
+            quiet: true,
+            ready_file: Some("r".into()),
+        };
+        assert_eq!(parse(file).unwrap().into_config(None), Ok(expected));
+    }
+
+    #[test]
+    fn mistakes_in_the_file_are_named_with_their_line() {
+        let cases = [
+            ("data = \"d\"\nport = 1", "line 2: unknown field `port`"),
+            ("table-port = 70000", "line 1:"),
+            ("\n\nhost = \"nowhere\"", "line 3: must be an IP address or localhost"),
+            ("data", "line 1:"),
+            ("[section]\na = 1", "unknown field `section`"),
+        ];
+        for (text, expected) in cases {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn two_master_keys_are_one_too_many() {
+        let options = flags(&["--master-key-file", "m"]);
+        assert!(options.into_config(Some("key".into())).unwrap_err().contains("leave one out"));
+        let config = flags(&[]).into_config(Some("key".into())).unwrap();
+        assert_eq!(config.master_key, MasterKey::Text("key".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_options_or_an_error(text in "[a-z=\"\\[\\]\n -]{0,60}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The admin listener as a client sees it: tokens, scopes, hosts, and each call of the API.
+
+use super::*;
+use crate::listener::{Limits, Listener, Tls};
+use rowhouse_env::{SeededRandom, SimulatedClock, SystemRandom};
+use rowhouse_service_account::Sealer;
+use rowhouse_store::model::ModelStore;
+use rowhouse_types::Timestamp;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+const ALL: &str = "token-for-everything";
+const READ: &str = "token-for-reading";
+const OPERATE: &str = "token-for-operating";
+const KEYS: &str = "token-for-keys-only";
+
+struct Running {
+    address: std::net::SocketAddr,
+    ready: Arc<AtomicBool>,
+    _stop: watch::Sender<bool>,
+}
+
+async fn start(loopback: bool) -> Running {
+    start_with(loopback, None).await
+}
+
+async fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    let lines = format!("{ALL}\n{READ} read\n{OPERATE} operate\n{KEYS} keys\n");
+    std::fs::write(&file, lines).unwrap();
+    let ready = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&ready);
+    let clock = Arc::new(SimulatedClock::new(Timestamp::EDM_MIN));
+    let admin = Admin {
+        accounts: Arc::new(AccountService::new(
+            Arc::new(ModelStore::new(clock)),
+            Sealer::unsealed(),
+            Arc::new(SystemRandom),
+        )),
+        readiness: Arc::new(move || {
+            if asked.load(SeqCst) { Ok(()) } else { Err("the disk is full".to_owned()) }
+        }),
+        metrics: Arc::default(),
+        tokens: Tokens::load(&file, &SeededRandom::new(1)).unwrap(),
+        loopback,
+        endpoint: "http://127.0.0.1:10002".to_owned(),
+    };
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), tls, Limits::default()).unwrap();
+    let address = listener.local_addr();
+    let (stop, shutdown) = watch::channel(false);
+    tokio::spawn(listener.serve(Arc::new(admin), shutdown));
+    Running { address, ready, _stop: stop }
+}
+
+impl Running {
+    async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        exchange(stream, method, path, headers, body).await
+    }
+
+    async fn call(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let headers = format!("host: localhost\r\nauthorization: Bearer {token}\r\n");
+        let (status, text) = self.send(method, path, &headers, body).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+}
+
+/// Sends one request and reads the status and the body of the answer.
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String) {
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n\
+         {headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer[9..12].parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[tokio::test]
+async fn probes_are_open_on_loopback() {
+    let server = start(true).await;
+    let host = "host: 127.0.0.1:10003\r\n";
+    assert_eq!(server.send("GET", "/healthz", host, "").await, (200, "ok\n".to_owned()));
+    assert_eq!(server.send("GET", "/readyz", host, "").await, (200, "ready\n".to_owned()));
+    let (status, figures) = server.send("GET", "/metrics", host, "").await;
+    assert!(status == 200 && figures.contains("# TYPE rowhouse_requests_total counter"));
+    server.ready.store(false, SeqCst);
+    let unready = (503, "the disk is full\n".to_owned());
+    assert_eq!(server.send("GET", "/readyz", host, "").await, unready);
+    assert_eq!(server.send("GET", "/healthz", host, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn hosts_are_checked_on_loopback() {
+    let server = start(true).await;
+    let cases = [
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("127.0.0.1", 200),
+        ("127.0.0.1:10003", 200),
+        ("[::1]", 200),
+        ("[::1]:10003", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("[::1]evil.example", 403),
+        ("192.168.1.1", 403),
+        ("", 403),
+    ];
+    for (host, expected) in cases {
+        let (status, body) = server.send("GET", "/healthz", &format!("host: {host}\r\n"), "").await;
+        assert_eq!(status, expected, "{host}: {body}");
+        let headers = format!("host: {host}\r\nauthorization: Bearer {ALL}\r\n");
+        let (status, body) = server.send("GET", "/v1/accounts", &headers, "").await;
+        assert_eq!(status, expected, "{host}: {body}");
+    }
+}
+
+/// Without TLS nothing at all is answered on a network, whatever the token.
+#[tokio::test]
+async fn a_network_needs_tls() {
+    let server = start(false).await;
+    for path in ["/healthz", "/metrics", "/v1/accounts", "/nothing"] {
+        let (status, body) = server.call(ALL, "GET", path, "").await;
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("TlsRequired")), "{path}");
+    }
+}
+
+/// With TLS everything takes a token: the probes too, and what is not there.
+#[tokio::test]
+async fn a_network_needs_a_token_for_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let now = Timestamp::from_unix(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
+    let tls = Tls::self_signed(directory.path(), &[], now).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(tls.certificate_file()).unwrap()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(client));
+    let server = start_with(false, Some(tls)).await;
+    let cases: [(&str, Option<&str>, u16); 10] = [
+        ("/healthz", None, 401),
+        ("/readyz", None, 401),
+        ("/metrics", None, 401),
+        ("/nothing", None, 401),
+        ("/v1/accounts", None, 401),
+        ("/metrics", Some(KEYS), 403),
+        ("/metrics", Some(READ), 200),
+        ("/healthz", Some(READ), 200),
+        ("/nothing", Some(READ), 404),
+        ("/v1/accounts", Some(READ), 200),
+    ];
+    for (path, token, expected) in cases {
+        let token = token.map(|token| format!("authorization: Bearer {token}\r\n"));
+        let headers = format!("host: rowhouse.example\r\n{}", token.unwrap_or_default());
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = connector.connect(name, stream).await.unwrap();
+        let (status, body) = exchange(stream, "GET", path, &headers, "").await;
+        assert_eq!(status, expected, "{path} {headers}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn every_call_needs_its_scope() {
+    let server = start(true).await;
+    let rotate = "/v1/accounts/absent/keys/1/rotate";
+    // Per call: what a token of each scope gets. 404 and 400 come after the token was accepted.
+    let cases = [
+        ("GET", "/v1/accounts", [200, 403, 403]),
+        ("GET", "/v1/accounts/absent", [404, 403, 403]),
+        ("POST", "/v1/accounts", [403, 400, 403]),
+        ("DELETE", "/v1/accounts/absent", [403, 404, 403]),
+        ("GET", "/v1/accounts/absent/keys", [403, 403, 404]),
+        ("POST", rotate, [403, 403, 404]),
+    ];
+    for (method, path, expected) in cases {
+        for (token, expected) in [READ, OPERATE, KEYS].into_iter().zip(expected) {
+            let (status, body) = server.call(token, method, path, "").await;
+            assert_eq!(status, expected, "{method} {path} {token}: {body}");
+        }
+        for headers in [
+            "host: localhost\r\n".to_owned(),
+            "host: localhost\r\nauthorization: Bearer wrong-wrong-wrong\r\n".to_owned(),
+            format!("host: localhost\r\nauthorization: Basic {ALL}\r\n"),
+            format!("host: localhost\r\nauthorization: {ALL}\r\n"),
+        ] {
+            let (status, body) = server.send(method, path, &headers, "").await;
+            assert_eq!(status, 401, "{method} {path} {headers}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn accounts_live() {
+    let server = start(true).await;
+    let create = r#"{"name":"shop"}"#;
+    let (status, shop) = server.call(ALL, "POST", "/v1/accounts", create).await;
+    assert_eq!(status, 201, "{shop}");
+    let keys: Vec<&str> =
+        shop["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    assert!(keys.len() == 2 && keys[0] != keys[1], "{shop}");
+    assert_eq!(server.call(ALL, "POST", "/v1/accounts", create).await.0, 409);
+
+    let (_, list) = server.call(READ, "GET", "/v1/accounts", "").await;
+    assert_eq!(list["accounts"][0]["name"], "shop");
+    assert_eq!(list["accounts"][0].get("keys"), None, "reading shows no keys");
+    let (_, shown) = server.call(READ, "GET", "/v1/accounts/shop", "").await;
+    assert_eq!((&shown["created"], shown.get("keys")), (&shop["created"], None));
+    let (_, shown) = server.call(KEYS, "GET", "/v1/accounts/shop/keys", "").await;
+    assert_eq!(shown["keys"], shop["keys"]);
+    assert_eq!(shown["endpoint"], "http://127.0.0.1:10002/shop");
+
+    let path = "/v1/accounts/shop/keys/2/rotate";
+    let (status, rotated) = server.call(KEYS, "POST", path, "").await;
+    assert_eq!((status, &rotated["slot"]), (200, &json!(2)), "{rotated}");
+    let (_, shown) = server.call(KEYS, "GET", "/v1/accounts/shop/keys", "").await;
+    assert_eq!(shown["keys"], json!([shop["keys"][0], rotated["key"]]), "the other stays");
+    let (_, rotated) = server.call(KEYS, "POST", path, r#"{"key":"c2VjcmV0"}"#).await;
+    assert_eq!(rotated["key"], "c2VjcmV0");
+
+    assert_eq!(server.call(OPERATE, "DELETE", "/v1/accounts/shop", "").await.0, 204);
+    assert_eq!(server.call(OPERATE, "DELETE", "/v1/accounts/shop", "").await.0, 404);
+}
+
+/// Who may create but not handle keys neither sees nor chooses them.
+#[tokio::test]
+async fn creating_is_not_handling_keys() {
+    let server = start(true).await;
+    let (status, shop) = server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await;
+    assert_eq!((status, shop.get("keys")), (201, None));
+    let chosen = r#"{"name":"mine","keys":["YQ==","Yg=="]}"#;
+    assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", chosen).await.0, 403);
+    let (status, mine) = server.call(ALL, "POST", "/v1/accounts", chosen).await;
+    assert_eq!((status, &mine["keys"]), (201, &json!(["YQ==", "Yg=="])));
+}
+
+#[tokio::test]
+async fn bad_requests_are_told_apart() {
+    let server = start(true).await;
+    let large = format!(r#"{{"name":"{}"}}"#, "a".repeat(limits::ADMIN_BODY_BYTES_MAX));
+    let cases = [
+        ("POST", "/v1/accounts", "", 400),
+        ("POST", "/v1/accounts", "{", 400),
+        ("POST", "/v1/accounts", r#"{"name":"UPPER"}"#, 400),
+        ("POST", "/v1/accounts", r#"{"name":"good","more":1}"#, 400),
+        ("POST", "/v1/accounts", r#"{"name":"good","keys":["?","YQ=="]}"#, 400),
+        ("POST", "/v1/accounts", large.as_str(), 413),
+        ("POST", "/v1/accounts/good/keys/3/rotate", "", 404),
+        ("GET", "/v1/accounts/NOT-A-NAME", "", 404),
+        ("GET", "/v1/accounts/", "", 404),
+        ("GET", "/v1/nothing", "", 404),
+        ("GET", "/", "", 404),
+        ("PUT", "/v1/accounts", "", 405),
+        ("POST", "/healthz", "", 405),
+    ];
+    for (method, path, body, expected) in cases {
+        let (status, answer) = server.call(ALL, method, path, body).await;
+        assert_eq!(status, expected, "{method} {path}: {answer}");
+        assert!(answer["error"]["message"].as_str().is_some_and(|m| m.ends_with('.')), "{answer}");
+    }
+}

@@ -1,0 +1,36 @@
+//! The edge: where bytes on a socket become typed operations and back.
+//!
+//! `listener` accepts connections and caps what a client may cost before it is known. A [`Handler`]
+//! answers requests: the Table service in `table`, the administration in `admin`. Status codes and error
+//! codes exist here and nowhere below.
+
+pub mod admin;
+pub mod listener;
+pub mod telemetry;
+
+mod table;
+
+pub use table::{TableHandler, TableHandlerConfig};
+
+use http_body_util::Full;
+use std::net::SocketAddr;
+
+/// A request as it came in, its body unread.
+pub type Request = http::Request<hyper::body::Incoming>;
+/// A response with its whole body: pages are bounded in bytes.
+pub type Response = http::Response<Full<bytes::Bytes>>;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+/// Answers requests. Never fails: a failure is a response too.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request.
+    fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
+}

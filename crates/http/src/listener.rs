@@ -1,0 +1,220 @@
+//! Accepts connections and caps what a client may cost before anybody knows who it is.
+//!
+//! A [`Listener`] owns a bound socket. [`Listener::serve`] hands every request to a [`Handler`] and
+//! promises: no more connections than allowed, overall and per address; a head of bounded size that
+//! arrives in bounded time; no connection that lies silent for ever; a pause instead of a spin when
+//! the machine runs out of descriptors; and, once told to stop, an orderly end in which running
+//! requests are answered, idle connections are closed and nothing lasts longer than the drain time.
+//!
+//! The target of a request reaches the handler as it was received. How much of a body is read, and
+//! how slowly it may come, is the handler's business, within the idle time.
+
+mod admission;
+mod connection;
+mod tls;
+
+pub use tls::{Tls, TlsError};
+
+use crate::Handler;
+use crate::telemetry::ListenerMetrics;
+use admission::{Admission, Refusal};
+use rowhouse_types::limits;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+
+/// How often the files of a certificate are looked at.
+const TLS_POLL: Duration = Duration::from_secs(2);
+/// Longest pause after a failed accept.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What a listener grants its clients.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most connections at a time. One more is answered 503 and closed.
+    pub connections: usize,
+    /// Most connections at a time from one address (one /64 of IPv6). One more is closed.
+    pub connections_per_address: usize,
+    /// Largest head of a request, in bytes: request line and headers.
+    pub head_bytes: usize,
+    /// Most headers of a request.
+    pub headers: usize,
+    /// Longest time from the first byte of a head, or from the accept, to its end.
+    pub head_time: Duration,
+    /// Longest time without a byte in either direction.
+    pub idle_time: Duration,
+    /// Longest TLS handshake.
+    pub handshake_time: Duration,
+    /// Longest time that running requests get once the listener is told to stop.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_MAX,
+            connections_per_address: limits::CONNECTIONS_PER_ADDRESS_MAX,
+            head_bytes: limits::HEAD_BYTES_MAX,
+            headers: limits::HEADERS_MAX,
+            head_time: Duration::from_secs(limits::HEAD_SECONDS_MAX),
+            idle_time: Duration::from_secs(limits::IDLE_SECONDS_MAX),
+            handshake_time: Duration::from_secs(limits::HANDSHAKE_SECONDS_MAX),
+            drain_time: Duration::from_secs(limits::DRAIN_SECONDS_MAX),
+        }
+    }
+}
+
+/// A bound socket that is not served yet: clients may connect, and wait.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<Tls>,
+    limits: Limits,
+    metrics: Arc<ListenerMetrics>,
+}
+
+impl Listener {
+    /// Binds the address; port 0 takes any free one. Must be called within a runtime.
+    pub fn bind(address: SocketAddr, tls: Option<Tls>, limits: Limits) -> io::Result<Self> {
+        let socket = std::net::TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let socket = TcpListener::from_std(socket)?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address, tls, limits, metrics: Arc::default() })
+    }
+
+    /// Counts into the given figures from here on.
+    pub fn with_metrics(mut self, metrics: Arc<ListenerMetrics>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// The address that clients connect to, with the port that was chosen.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether connections are encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Serves until `shutdown` turns true, then drains. Returns when the last connection is gone.
+    pub async fn serve<H: Handler>(self, handler: Arc<H>, mut shutdown: watch::Receiver<bool>) {
+        let admission = Admission::new(&self.limits);
+        let shared = Arc::new(connection::Shared {
+            handler,
+            limits: self.limits.clone(),
+            metrics: Arc::clone(&self.metrics),
+        });
+        let mut connections = JoinSet::new();
+        let mut tls_poll = tokio::time::interval(TLS_POLL);
+        let mut pause = Duration::ZERO;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stopped(&mut shutdown) => break,
+                Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                    log_end(ended);
+                    continue;
+                }
+                _ = tls_poll.tick(), if self.tls.is_some() => {
+                    self.tls.iter().for_each(Tls::reload_if_changed);
+                    continue;
+                }
+                accepted = self.socket.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    pause = pause_after(&error, pause).await;
+                    continue;
+                }
+            };
+            pause = Duration::ZERO;
+            self.metrics.accepted.fetch_add(1, Relaxed);
+            match admission.admit(peer.ip()) {
+                Ok(admitted) => {
+                    let shared = Arc::clone(&shared);
+                    let tls = self.tls.as_ref().map(Tls::acceptor);
+                    let shutdown = shutdown.clone();
+                    connections.spawn(async move {
+                        let _admitted = admitted;
+                        connection::serve(stream, peer, tls, shared, shutdown).await;
+                    });
+                }
+                Err(refusal) => {
+                    self.metrics.refused.fetch_add(1, Relaxed);
+                    tracing::debug!(%peer, reason = refusal.as_str(), "connection refused");
+                    self.refuse(stream, refusal, &mut connections);
+                }
+            }
+        }
+        drop(self.socket);
+        drain(connections, self.limits.drain_time).await;
+    }
+
+    /// Says "busy" where the limit is everybody's and the client can read it; otherwise just
+    /// closes.
+    fn refuse(&self, stream: TcpStream, refusal: Refusal, connections: &mut JoinSet<()>) {
+        match refusal {
+            Refusal::Overall(Some(courtesy)) if self.tls.is_none() => {
+                connections.spawn(async move {
+                    connection::answer_busy(stream).await;
+                    drop(courtesy);
+                });
+            }
+            Refusal::Overall(_) | Refusal::Address => drop(stream),
+        }
+    }
+}
+
+/// Resolves once the owner of the switch says stop, or is gone.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+/// A client that gave up costs nothing; anything else (no descriptors, no memory) needs time to
+/// pass.
+async fn pause_after(error: &io::Error, last: Duration) -> Duration {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        return last;
+    }
+    let pause = (last * 2).clamp(Duration::from_millis(10), ACCEPT_PAUSE_MAX);
+    if last < ACCEPT_PAUSE_MAX {
+        tracing::warn!(%error, pause_ms = pause.as_millis(), "cannot accept connections");
+    }
+    tokio::time::sleep(pause).await;
+    pause
+}
+
+async fn drain(mut connections: JoinSet<()>, time: Duration) {
+    let all_ended = async {
+        while let Some(ended) = connections.join_next().await {
+            log_end(ended);
+        }
+    };
+    if tokio::time::timeout(time, all_ended).await.is_err() {
+        tracing::warn!(connections = connections.len(), "drain time is over, closing connections");
+        connections.shutdown().await;
+    }
+}
+
+/// A panic outside of handlers is a fault of the listener; it ends one connection, and is told.
+fn log_end(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a connection ended in a panic");
+    }
+}
+
+#[cfg(test)]
+mod tests;

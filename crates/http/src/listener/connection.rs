@@ -1,0 +1,361 @@
+//! One connection from accept to close.
+
+use super::{Limits, stopped};
+use crate::telemetry::ListenerMetrics;
+use crate::{Handler, Peer, Request, Response};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// Longest time that a closing connection goes on reading what its client still sends.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+
+/// What all connections of a listener have in common.
+pub(super) struct Shared<H> {
+    pub(super) handler: Arc<H>,
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<ListenerMetrics>,
+}
+
+/// Serves one connection until either side ends it.
+pub(super) async fn serve<H: Handler>(
+    stream: TcpStream,
+    addr: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared<H>>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let _open = shared.metrics.hold(|metrics| &metrics.open);
+    // Answers are written whole: waiting for more to send would only add latency.
+    let _ = stream.set_nodelay(true);
+    let pace = Arc::new(Pace::new());
+    let (stream, returned) = Metered::new(stream, &pace, &shared.metrics);
+    let peer = Peer { addr, tls: tls.is_some() };
+    match tls {
+        None => serve_http(stream, peer, &shared, &pace, &mut shutdown).await,
+        Some(acceptor) => {
+            let handshake = timeout(shared.limits.handshake_time, acceptor.accept(stream));
+            let stream = tokio::select! {
+                stream = handshake => stream,
+                () = stopped(&mut shutdown) => return,
+            };
+            match stream {
+                Ok(Ok(stream)) => {
+                    pace.begin_head();
+                    serve_http(stream, peer, &shared, &pace, &mut shutdown).await;
+                }
+                Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "handshake failed"),
+                Err(_) => {
+                    pace.end();
+                    shared.metrics.timed_out.fetch_add(1, Relaxed);
+                    tracing::debug!(peer = %addr, "handshake took too long");
+                }
+            }
+        }
+    }
+    if let Ok(stream) = returned.await
+        && !pace.is_over()
+    {
+        linger(stream).await;
+    }
+}
+
+async fn serve_http<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    shared: &Arc<Shared<H>>,
+    pace: &Arc<Pace>,
+    shutdown: &mut watch::Receiver<bool>,
+) {
+    let service = service_fn(|request: Request| {
+        pace.begin_work();
+        let (shared, pace) = (Arc::clone(shared), Arc::clone(pace));
+        async move {
+            let in_flight = shared.metrics.hold(|metrics| &metrics.in_flight);
+            let response = answer(&*shared.handler, request, peer).await;
+            drop(in_flight);
+            pace.begin_wait();
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .header_read_timeout(None)
+            .max_headers(shared.limits.headers)
+            .max_header_size(shared.limits.head_bytes)
+            .max_buf_size(shared.limits.head_bytes.max(64 * 1024))
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let mut draining = false;
+    let mut look_at = pace.next_look(&shared.limits);
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(peer = %peer.addr, %error, "connection ended");
+                }
+                return;
+            }
+            () = sleep_until(look_at) => {
+                look_at = pace.next_look(&shared.limits);
+                if look_at <= Instant::now() {
+                    shared.metrics.timed_out.fetch_add(1, Relaxed);
+                    tracing::debug!(peer = %peer.addr, "client is idle or too slow");
+                    pace.end();
+                    return;
+                }
+            }
+            () = stopped(shutdown), if !draining => {
+                draining = true;
+                pace.end();
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// Asks the handler. A panic in there is a bug, and still an answer: the client learns that it was
+/// not its fault, and the panic has been reported by the process's hook.
+async fn answer<H: Handler>(handler: &H, request: Request, peer: Peer) -> Response {
+    let mut future = pin!(handler.handle(request, peer));
+    let outcome = poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        match polled {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    });
+    outcome.await.unwrap_or_else(|| {
+        tracing::error!("a handler panicked");
+        let mut response = Response::new(Full::new(Bytes::new()));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    })
+}
+
+/// Tells a client that there is no room, and lets it read that.
+pub(super) async fn answer_busy(mut stream: TcpStream) {
+    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+        Connection: close\r\nContent-Length: 0\r\n\r\n";
+    let answered = async {
+        stream.write_all(BUSY).await?;
+        stream.shutdown().await
+    };
+    if let Ok(Ok(())) = timeout(LINGER_TIME, answered).await {
+        linger(stream).await;
+    }
+}
+
+/// Reads and forgets what a client still sends after the last answer.
+///
+/// Closing a socket with unread bytes resets the connection, and a reset makes the client lose an
+/// answer that it has not read yet: the reason why its body was refused, for example.
+async fn linger(mut stream: TcpStream) {
+    let rest = async {
+        let mut buffer = vec![0; 16 * 1024];
+        stream.shutdown().await?;
+        while stream.read(&mut buffer).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(LINGER_TIME, rest).await;
+}
+
+/// How a connection gets on: what bytes moved when, and what it is waiting for.
+///
+/// Times are milliseconds since the connection began, so that they fit an atomic.
+#[derive(Debug)]
+struct Pace {
+    began: Instant,
+    /// When a byte last moved.
+    moved: AtomicU64,
+    /// When the head that is being read began; [`Pace::NO_HEAD`] while there is none.
+    head: AtomicU64,
+    /// Whether a handler is at work: bytes that come in belong to a body.
+    working: AtomicBool,
+    /// Whether the client has said all, or is no longer listened to.
+    over: AtomicBool,
+}
+
+impl Pace {
+    const NO_HEAD: u64 = u64::MAX;
+
+    /// The first head begins with the connection.
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            moved: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            working: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn received(&self) {
+        let now = self.now();
+        self.moved.store(now, Relaxed);
+        if !self.working.load(Relaxed) && self.head.load(Relaxed) == Self::NO_HEAD {
+            self.head.store(now, Relaxed);
+        }
+    }
+
+    fn sent(&self) {
+        self.moved.store(self.now(), Relaxed);
+    }
+
+    fn begin_head(&self) {
+        self.head.store(self.now(), Relaxed);
+    }
+
+    fn begin_work(&self) {
+        self.working.store(true, Relaxed);
+        self.head.store(Self::NO_HEAD, Relaxed);
+    }
+
+    fn begin_wait(&self) {
+        self.moved.store(self.now(), Relaxed);
+        self.working.store(false, Relaxed);
+    }
+
+    fn end(&self) {
+        self.over.store(true, Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// When patience ends, as things stand. In the past: it has ended.
+    fn next_look(&self, limits: &Limits) -> Instant {
+        let moved = Duration::from_millis(self.moved.load(Relaxed));
+        let silent = self.began + moved + limits.idle_time;
+        match self.head.load(Relaxed) {
+            Self::NO_HEAD => {
+                // A head may begin right after this look, and must not wait for the end of the idle
+                // time.
+                silent.min(Instant::now() + limits.head_time.max(Duration::from_millis(1)))
+            }
+            head => silent.min(self.began + Duration::from_millis(head) + limits.head_time),
+        }
+    }
+}
+
+/// A socket that counts its bytes, notes its pace, and hands itself back when it is dropped.
+#[derive(Debug)]
+struct Metered {
+    stream: Option<TcpStream>,
+    give_back: Option<oneshot::Sender<TcpStream>>,
+    pace: Arc<Pace>,
+    metrics: Arc<ListenerMetrics>,
+}
+
+impl Metered {
+    fn new(
+        stream: TcpStream,
+        pace: &Arc<Pace>,
+        metrics: &Arc<ListenerMetrics>,
+    ) -> (Self, oneshot::Receiver<TcpStream>) {
+        let (give_back, returned) = oneshot::channel();
+        let metered = Self {
+            stream: Some(stream),
+            give_back: Some(give_back),
+            pace: Arc::clone(pace),
+            metrics: Arc::clone(metrics),
+        };
+        (metered, returned)
+    }
+
+    fn stream(&mut self) -> Pin<&mut TcpStream> {
+        Pin::new(self.stream.as_mut().expect("the socket is only taken when this is dropped"))
+    }
+
+    fn note_sent(&self, bytes: usize) {
+        self.pace.sent();
+        self.metrics.sent_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if let (Some(stream), Some(give_back)) = (self.stream.take(), self.give_back.take()) {
+            // Nobody waits for it when the connection was cut short: then it closes here.
+            let _ = give_back.send(stream);
+        }
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = ready!(self.stream().poll_read(cx, buffer));
+        let bytes = buffer.filled().len() - before;
+        if bytes == 0 {
+            self.pace.end();
+        } else {
+            self.pace.received();
+            self.metrics.received_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.stream().poll_write(cx, bytes))?;
+        self.note_sent(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.stream().poll_write_vectored(cx, slices))?;
+        self.note_sent(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
+    }
+}

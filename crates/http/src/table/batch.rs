@@ -1,0 +1,215 @@
+//! Entity group transactions: several operations in one body, answered in one body.
+//!
+//! A transaction takes the road of a single operation as far as it goes: each part is routed and parsed as
+//! a request of its own, then all are committed as one. What is wrong with the envelope is the answer to
+//! the whole request; what is wrong with an operation is the one part of a 202.
+
+use super::dispatch::{Context, Echo, dispatch};
+use super::error::Failure;
+use super::head::{Head, Headers};
+use super::reply::{self, ErrorForm, NO_CACHE, NOSNIFF, Reply};
+use super::router::{self, Operation, Route};
+use http::StatusCode;
+use rowhouse_service_table::{Operation as EntityOperation, TableError};
+use rowhouse_wire::batch::{self, BatchError, Part, Request, ResponseWriter};
+use rowhouse_wire::media::{Metadata, Prefer};
+use rowhouse_wire::uri::Query;
+use std::borrow::Cow;
+
+/// Identifiers of one answer, drawn by the caller: chance is an argument.
+#[derive(Clone, Debug)]
+pub(crate) struct Ids {
+    pub(crate) request: String,
+    pub(crate) batch: String,
+    pub(crate) changeset: String,
+}
+
+/// Carries a batch out. Fails only where the envelope is at fault or nobody may know the outcome.
+pub(crate) async fn run(
+    cx: Context<'_>,
+    prefix: &str,
+    content_type: Option<&str>,
+    body: &[u8],
+    ids: &Ids,
+) -> Result<Reply, Failure> {
+    let boundary =
+        content_type.and_then(batch::boundary).ok_or(Failure::Batch(BatchError::Malformed))?;
+    match batch::parse(body, &boundary) {
+        Ok(Request::Changeset(parts)) => Ok(changeset(cx, prefix, &parts, ids).await?),
+        Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
+        Err(BatchError::TooManyOperations) => {
+            let failure = Failure::Batch(BatchError::TooManyOperations);
+            Ok(failed(cx, &failure, None, None, ids))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn changeset(
+    cx: Context<'_>,
+    prefix: &str,
+    parts: &[Part<'_>],
+    ids: &Ids,
+) -> Result<Reply, Failure> {
+    let mut operations = Vec::with_capacity(parts.len());
+    let mut echoes = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        match parse_write(prefix, part) {
+            Ok((operation, level, prefer)) => {
+                echoes.push((Echo::of(&operation, prefer), level, prefer));
+                operations.push(operation);
+            }
+            Err(failure) => {
+                let failure = Failure::Part { index, source: Box::new(failure) };
+                return Ok(failed(cx, &failure, parts.get(index), prefer_of(part), ids));
+            }
+        }
+    }
+    let single = operations.len() == 1;
+    let timestamps = match cx.tables.transact(cx.caller(), operations).await {
+        Ok(timestamps) => timestamps,
+        Err(TableError::Operation { index, source }) => {
+            // The original leaves the index out when a lone operation fails at execution.
+            let executed = matches!(
+                *source,
+                TableError::EntityExists | TableError::ResourceNotFound | TableError::EtagMismatch
+            );
+            let part = parts.get(index);
+            let failure = if single && executed {
+                Failure::Table(*source)
+            } else {
+                Failure::Table(TableError::Operation { index, source })
+            };
+            return Ok(failed(cx, &failure, part, part.and_then(prefer_of), ids));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
+    let answered = echoes.into_iter().zip(parts).zip(timestamps);
+    for (((echo, level, prefer), part), timestamp) in answered {
+        let insert = matches!(echo, Echo::Insert { .. });
+        let mut reply = echo.reply(Context { level, prefer, ..cx }, timestamp)?;
+        let service_version = if insert { "3.0;" } else { "1.0;" };
+        let at = if reply.body.is_empty() { after_preference(&reply) } else { 0 };
+        reply.headers.insert(at, ("DataServiceVersion", Cow::Borrowed(service_version)));
+        write_part(&mut writer, part.inner_content_id(), &reply);
+    }
+    Ok(accepted(writer))
+}
+
+/// A query alone in a batch: one entity or one page.
+async fn lone_query(
+    cx: Context<'_>,
+    prefix: &str,
+    part: &Part<'_>,
+    ids: &Ids,
+) -> Result<Reply, Failure> {
+    let parsed = head(prefix, part).and_then(|head| {
+        let route = router::route(&head)?;
+        let known = matches!(route, Route::GetEntity(_) | Route::QueryEntities(_));
+        if !known {
+            return Err(Failure::NotInBatch);
+        }
+        Ok((router::operation(route, &head, part.body)?, head.metadata()?))
+    });
+    let answer = match parsed {
+        Ok((operation, level)) => dispatch(Context { level, prefer: None, ..cx }, operation).await,
+        Err(failure) => Err(failure),
+    };
+    let mut writer = ResponseWriter::query(&ids.batch);
+    match answer {
+        Ok(mut reply) => {
+            reply.headers.insert(0, ("DataServiceVersion", Cow::Borrowed("3.0;")));
+            write_part(&mut writer, part.inner_content_id(), &reply);
+        }
+        Err(failure) => {
+            let failure = Failure::Part { index: 0, source: Box::new(failure) };
+            let reply = error_part(cx, &failure, None, ids);
+            write_part(&mut writer, part.inner_content_id(), &reply);
+        }
+    }
+    Ok(accepted(writer))
+}
+
+fn parse_write(
+    prefix: &str,
+    part: &Part<'_>,
+) -> Result<(EntityOperation, Metadata, Option<Prefer>), Failure> {
+    let head = head(prefix, part)?;
+    let route = router::route(&head)?;
+    let level = head.metadata()?;
+    match router::operation(route, &head, part.body)? {
+        Operation::Write(operation) => Ok((operation, level, head.prefer())),
+        Operation::Refused(_, why) => Err(*why),
+        _ => Err(Failure::NotInBatch),
+    }
+}
+
+/// The URL of a part may be absolute or not, and name a host that only the client knows: its path counts.
+fn head<'a>(prefix: &str, part: &'a Part<'a>) -> Result<Head<'a>, Failure> {
+    let target = match part.target.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => part.target,
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = match path.strip_prefix(prefix) {
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    };
+    Ok(Head {
+        method: part.method,
+        path,
+        query: Query::parse(query)?,
+        headers: Headers::Part(part),
+    })
+}
+
+fn prefer_of(part: &Part<'_>) -> Option<Prefer> {
+    (part.method == "POST")
+        .then(|| part.header("prefer").and_then(rowhouse_wire::media::prefer))
+        .flatten()
+}
+
+/// A 202 whose one part says what failed.
+fn failed(
+    cx: Context<'_>,
+    failure: &Failure,
+    part: Option<&Part<'_>>,
+    prefer: Option<Prefer>,
+    ids: &Ids,
+) -> Reply {
+    let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
+    let reply = error_part(cx, failure, prefer, ids);
+    write_part(&mut writer, part.and_then(Part::inner_content_id), &reply);
+    accepted(writer)
+}
+
+fn error_part(cx: Context<'_>, failure: &Failure, prefer: Option<Prefer>, ids: &Ids) -> Reply {
+    let form = ErrorForm { xml: false, level: Metadata::Minimal, prefer };
+    let mut reply = reply::failure(failure, form, &ids.request, cx.now);
+    let at = reply.headers.len() - 1;
+    reply.headers.insert(at, ("DataServiceVersion", Cow::Borrowed("3.0;")));
+    reply
+}
+
+fn after_preference(reply: &Reply) -> usize {
+    let preference = reply.headers.iter().position(|(name, _)| *name == "Preference-Applied");
+    preference.map_or(2, |at| at + 1)
+}
+
+fn write_part(writer: &mut ResponseWriter, content_id: Option<&str>, reply: &Reply) {
+    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(reply.headers.len() + 1);
+    headers.extend(content_id.map(|id| ("Content-ID", id)));
+    headers.extend(reply.headers.iter().map(|(name, value)| (*name, &**value)));
+    let reason = reply.status.canonical_reason().unwrap_or("");
+    let body = (!reply.body.is_empty()).then_some(reply.body.as_slice());
+    writer.part(reply.status.as_u16(), reason, &headers, body);
+}
+
+fn accepted(writer: ResponseWriter) -> Reply {
+    let mut reply = Reply::plain(StatusCode::ACCEPTED);
+    reply.headers.extend([NOSNIFF, NO_CACHE]);
+    reply.push("Content-Type", writer.content_type());
+    reply.body = writer.finish();
+    reply
+}

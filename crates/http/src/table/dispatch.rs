@@ -1,0 +1,239 @@
+//! The one `match` on operations: ask the service, encode, answer.
+
+use super::error::Failure;
+use super::reply::Reply;
+use super::router::{Operation, QueryEntities};
+use http::StatusCode;
+use rowhouse_service_account::{AccountService, AccountView};
+use rowhouse_service_table::{
+    Action, Caller, EntityQuery, Operation as EntityOperation, TableService,
+};
+use rowhouse_types::{EntityKey, Etag, Grant, Record, Row, TableName, Timestamp};
+use rowhouse_wire::media::{Metadata, Prefer};
+use rowhouse_wire::select::Select;
+use rowhouse_wire::uri::ResourceError;
+use rowhouse_wire::{entity, tables, token, uri, xml};
+use std::time::Instant;
+
+/// Everything that a handler may need beside the operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) tables: &'a TableService,
+    pub(crate) accounts: &'a AccountService,
+    pub(crate) account: &'a AccountView,
+    pub(crate) grant: &'a Grant,
+    /// URL of the service as the client sees it.
+    pub(crate) base: &'a str,
+    pub(crate) secondary: bool,
+    pub(crate) level: Metadata,
+    pub(crate) prefer: Option<Prefer>,
+    /// When a page ends even if it is short.
+    pub(crate) deadline: Instant,
+    pub(crate) now: Timestamp,
+}
+
+/// Carries the operation out.
+pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Reply, Failure> {
+    let caller = cx.caller();
+    match operation {
+        Operation::QueryTables { filter, top, from } => {
+            let page = cx.tables.list_tables(caller, filter.as_ref(), from, top).await?;
+            let mut body = Vec::new();
+            let names = page.names.iter().map(TableName::as_str);
+            tables::write_list(&mut body, cx.base, cx.account.name.as_str(), cx.level, names);
+            let mut reply = Reply::json(StatusCode::OK, cx.level, body);
+            if let Some(next) = page.next {
+                reply.push("x-ms-continuation-NextTableName", token::encode(next.as_str()));
+            }
+            Ok(reply)
+        }
+        Operation::GetTable(name) => {
+            let name = cx.tables.get_table(caller, &name).await?;
+            Ok(Reply::json(StatusCode::OK, cx.level, cx.table_body(&name)))
+        }
+        Operation::CreateTable(name) => {
+            cx.tables.create_table(caller, &name).await?;
+            Ok(cx.created(&uri::table_path(name.as_str()), || Ok(cx.table_body(&name)))?)
+        }
+        Operation::DeleteTable(name) => {
+            cx.tables.delete_table(caller, &name).await?;
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
+        Operation::GetPolicies(name) => {
+            let policies = cx.tables.policies(caller, &name).await?;
+            Ok(Reply::xml(xml::acl::write(&policies)))
+        }
+        Operation::SetPolicies(name, policies) => {
+            cx.tables.set_policies(caller, &name, policies).await?;
+            Ok(Reply::plain(StatusCode::NO_CONTENT))
+        }
+        Operation::QueryEntities(query) => query_entities(cx, query).await,
+        Operation::GetEntity { table, key, select } => {
+            let record = cx.tables.get_entity(caller, &table, &key).await?;
+            let etag = Etag::new(record.as_ref().timestamp());
+            let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
+            let mut reply = Reply::json(StatusCode::OK, cx.level, body);
+            reply.push("ETag", etag.to_string());
+            Ok(reply)
+        }
+        Operation::Write(operation) => {
+            let echo = Echo::of(&operation, cx.prefer);
+            let timestamp = cx.tables.write(caller, operation).await?;
+            echo.reply(cx, timestamp)
+        }
+        Operation::Refused(table, why) => {
+            cx.tables.check_table(caller, &table).await?;
+            Err(match *why {
+                Failure::Resource(ResourceError::KeyCount { table }) => {
+                    Failure::KeysMissing { account: cx.account.name.as_str().to_owned(), table }
+                }
+                why => why,
+            })
+        }
+        Operation::GetProperties => {
+            let properties = cx.accounts.table_properties(cx.grant, cx.account)?;
+            Ok(Reply::xml(xml::service_properties::write(properties)))
+        }
+        Operation::SetProperties(update) => {
+            cx.accounts.set_table_properties(cx.grant, cx.account, update).await?;
+            Ok(Reply::plain(StatusCode::ACCEPTED))
+        }
+        Operation::GetStats => {
+            // The grant is that of reading properties; the secondary is this very store, so never behind.
+            cx.accounts.table_properties(cx.grant, cx.account)?;
+            if !cx.secondary {
+                return Err(Failure::ParameterValue);
+            }
+            Ok(Reply::xml(xml::stats::write("live", Some(cx.now))))
+        }
+    }
+}
+
+async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, Failure> {
+    let QueryEntities { table, filter, select, top, from } = query;
+    let page = EntityQuery { filter, from, limit: top, deadline: cx.deadline };
+    let page = cx.tables.query(cx.caller(), &table, page).await?;
+    let mut body = Vec::with_capacity(page.rows.byte_len() * 2 + 128);
+    entity::write_page(&mut body, &cx.encoding(&table, select.as_ref()), page.rows.iter())
+        .map_err(corrupt)?;
+    let mut reply = Reply::json(StatusCode::OK, cx.level, body);
+    if let Some(next) = page.next {
+        reply.push("x-ms-continuation-NextPartitionKey", token::encode(&next.partition));
+        reply.push("x-ms-continuation-NextRowKey", token::encode(&next.row));
+    }
+    let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, page.rows.len());
+    reply.push("x-rowhouse-plan", plan.clone());
+    reply.plan = Some(plan);
+    Ok(reply)
+}
+
+/// What is needed of a write to answer it after the operation is gone.
+#[derive(Debug)]
+pub(crate) enum Echo {
+    Insert { table: TableName, key: EntityKey, record: Option<Record> },
+    Change,
+    Delete,
+}
+
+impl Echo {
+    /// Keeps the record only if the client wants it back.
+    pub(crate) fn of(operation: &EntityOperation, prefer: Option<Prefer>) -> Self {
+        match &operation.action {
+            Action::Insert(record) => Self::Insert {
+                table: operation.table.clone(),
+                key: operation.key.clone(),
+                record: (prefer != Some(Prefer::NoContent)).then(|| record.clone()),
+            },
+            Action::Delete(_) => Self::Delete,
+            Action::Update(..)
+            | Action::Merge(..)
+            | Action::InsertOrReplace(_)
+            | Action::InsertOrMerge(_) => Self::Change,
+        }
+    }
+
+    /// The answer to a write that took effect.
+    pub(crate) fn reply(self, cx: Context<'_>, timestamp: Timestamp) -> Result<Reply, Failure> {
+        let mut reply = match self {
+            Self::Delete => return Ok(Reply::empty(StatusCode::NO_CONTENT)),
+            Self::Change => Reply::empty(StatusCode::NO_CONTENT),
+            Self::Insert { table, key, record } => {
+                let path =
+                    uri::entity_path(table.as_str(), key.partition.as_str(), key.row.as_str());
+                cx.created(&path, || {
+                    let mut record = record.ok_or(Failure::Internal("no record to echo"))?;
+                    record.stamp(timestamp);
+                    cx.entity_body(&table, &key, &record, None)
+                })?
+            }
+        };
+        reply.push("ETag", Etag::new(timestamp).to_string());
+        Ok(reply)
+    }
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn caller(&self) -> Caller<'a> {
+        Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// 201 with a body or 204 without, as the client prefers, with the new resource's address.
+    fn created(
+        &self,
+        path: &str,
+        body: impl FnOnce() -> Result<Vec<u8>, Failure>,
+    ) -> Result<Reply, Failure> {
+        let location = format!("{}/{path}", self.base);
+        let mut reply = match self.prefer {
+            Some(Prefer::NoContent) => Reply::empty(StatusCode::NO_CONTENT),
+            _ => Reply::json(StatusCode::CREATED, self.level, body()?),
+        };
+        if let Some(prefer) = self.prefer {
+            reply.push("Preference-Applied", prefer.as_str());
+        }
+        reply.push("Location", location.clone());
+        if self.prefer == Some(Prefer::NoContent) {
+            reply.push("DataServiceId", location);
+        }
+        Ok(reply)
+    }
+
+    fn table_body(&self, name: &TableName) -> Vec<u8> {
+        let mut body = Vec::new();
+        let account = self.account.name.as_str();
+        tables::write_one(&mut body, self.base, account, self.level, name.as_str());
+        body
+    }
+
+    fn entity_body(
+        &self,
+        table: &TableName,
+        key: &EntityKey,
+        record: &Record,
+        select: Option<&Select>,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::with_capacity(record.as_bytes().len() * 2 + 256);
+        let (partition, row) = (key.partition.as_str(), key.row.as_str());
+        let row = Row { partition, row, record: record.as_ref() };
+        entity::write_one(&mut body, &self.encoding(table, select), &row).map_err(corrupt)?;
+        Ok(body)
+    }
+
+    fn encoding<'b>(
+        &'b self,
+        table: &'b TableName,
+        select: Option<&'b Select>,
+    ) -> entity::Context<'b> {
+        entity::Context {
+            base: self.base,
+            account: self.account.name.as_str(),
+            table: table.as_str(),
+            level: self.level,
+            select,
+        }
+    }
+}
+
+fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
+    Failure::Table(error.into())
+}

@@ -1,0 +1,602 @@
+//! The only place where something that went wrong becomes a status, a code and a message.
+//!
+//! Every way of failing is a variant of [`Failure`] or of an error that it holds. No wildcard arm over our
+//! own errors: a new variant does not compile without a line here.
+
+use http::StatusCode;
+use rowhouse_auth::AuthError;
+use rowhouse_query::FilterError;
+use rowhouse_service_account::AccountError;
+use rowhouse_service_table::TableError;
+use rowhouse_types::{Denied, NameError, PropertyError, limits};
+use rowhouse_wire::batch::BatchError;
+use rowhouse_wire::entity::EntityError;
+use rowhouse_wire::media::MediaError;
+use rowhouse_wire::select::SelectError;
+use rowhouse_wire::uri::{ResourceError, UriError};
+use rowhouse_wire::xml::XmlError;
+use std::borrow::Cow;
+
+/// Why a request was not carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Credentials missing, malformed, wrong, or not valid here and now.
+    Auth(AuthError),
+    /// The signature names other addresses than this one.
+    SourceIp(std::net::IpAddr),
+    /// The service said no.
+    Table(TableError),
+    /// The account service said no.
+    Account(AccountError),
+    /// No account of that name: told apart in the log only.
+    UnknownAccount,
+    /// A name from the network that is not this machine's, while the public key is enabled.
+    ForeignHost,
+    /// `$filter`
+    Filter(FilterError),
+    /// The JSON of an entity.
+    Entity(EntityError),
+    /// A key in an insert that is not a String.
+    KeyType,
+    /// PartitionKey or RowKey missing or null in an insert.
+    KeyMissing,
+    /// A key in the body that is no key.
+    BodyKey { name: &'static str, value: String, error: NameError },
+    /// A key in the URL that is no key.
+    PathKey(NameError),
+    /// Keys in URL and body disagree.
+    KeyMismatch,
+    /// The name of a table.
+    TableName(NameError),
+    /// A create-table body without a name, or that is no JSON.
+    TableBody,
+    /// The path.
+    Resource(ResourceError),
+    /// Percent-encoding or text encoding of the URL.
+    Uri,
+    /// The verb does not fit the resource.
+    Verb,
+    /// `X-HTTP-Method`
+    TunnelNotPost,
+    /// `X-HTTP-Method` more than once.
+    TunnelCount,
+    /// `X-HTTP-Method` names no verb that can be tunnelled.
+    TunnelValue,
+    /// `Accept` or `$format`
+    Media(MediaError),
+    /// `$select`
+    Select,
+    /// A query option that the service does not have.
+    UnsupportedOption,
+    /// `$top`, a continuation token or another option that does not parse.
+    OptionValue,
+    /// `x-ms-version` is not a date.
+    Version,
+    /// `If-Match` is not one weak tag.
+    Etag(String),
+    /// `DELETE` of an entity without `If-Match`.
+    EtagMissing,
+    /// `If-None-Match` on a verb that cannot have it.
+    IfNoneMatch(String),
+    /// `If-Match` and `If-None-Match` together.
+    BothConditions,
+    /// The parts of a batch.
+    Batch(BatchError),
+    /// An operation inside a batch that batches do not have.
+    NotInBatch,
+    /// An operation of a batch, by its index.
+    Part { index: usize, source: Box<Failure> },
+    /// The body of an XML endpoint.
+    Xml(XmlError),
+    /// An entity is meant, but the URL does not name one.
+    KeysMissing { account: String, table: String },
+    /// `comp` or `restype` name nothing that this resource has; statistics asked of the primary.
+    ParameterValue,
+    /// A write to the secondary.
+    SecondaryWrite,
+    /// A CORS header that a preflight needs.
+    PreflightHeader,
+    /// No rule for the preflight.
+    PreflightRefused,
+    /// Neither length nor chunks.
+    LengthRequired,
+    /// The body exceeds its limit.
+    BodyTooLarge,
+    /// The body stopped coming, or broke off.
+    BodyAborted,
+    /// Too much at once.
+    Busy,
+    /// A bug: the handler itself gave up.
+    Internal(&'static str),
+}
+
+/// What a failure looks like on the wire.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: Cow<'static, str>,
+}
+
+const NOT_VALID: &str = "One of the request inputs is not valid.";
+const PROCESSING: &str = "An error occurred while processing this request.";
+const VALUE_TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the \
+    property value is a string, it is UTF-16 encoded and the maximum number of characters should be \
+    32K or less.";
+const TOO_MANY_PROPERTIES: &str = "The entity contains more properties than allowed. Each entity can \
+    include up to 252 properties to store data. Each entity also has 3 system properties.";
+const AUTHENTICATION_FAILED: &str = "Server failed to authenticate the request. Make sure the value of \
+    Authorization header is formed correctly including the signature.";
+const NOT_AUTHENTICATED: &str = "Server failed to authenticate the request. Please refer to the \
+    information in the www-authenticate header.";
+
+impl Failure {
+    /// Status, code and message. The index of a batch operation is part of the message.
+    #[expect(clippy::too_many_lines, reason = "a table: one line a failure")]
+    #[expect(clippy::match_same_arms, reason = "a table: alike today, each for its own reason")]
+    pub(crate) fn answer(&self) -> Answer {
+        if let Self::Part { index, source } = self {
+            let inner = source.answer();
+            return Answer { message: format!("{index}:{}", inner.message).into(), ..inner };
+        }
+        if let Self::Table(TableError::Operation { index, source }) = self {
+            let inner = table(source);
+            return Answer { message: format!("{index}:{}", inner.message).into(), ..inner };
+        }
+        match self {
+            Self::SourceIp(ip) => answer(
+                403,
+                "AuthorizationSourceIPMismatch",
+                format!(
+                    "This request is not authorized to perform this operation using this source IP \
+                     {ip}."
+                ),
+            ),
+            Self::Auth(error) => auth(*error),
+            Self::Table(error) => table(error),
+            Self::Account(error) => account(error),
+            Self::UnknownAccount => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
+            Self::ForeignHost => answer(
+                403,
+                "AuthorizationFailure",
+                "This request is not authorized to perform this operation.",
+            ),
+            Self::Filter(error) => filter(error),
+            Self::Entity(error) => entity(error),
+            Self::KeyMissing => answer(
+                400,
+                "PropertiesNeedValue",
+                "The values are not specified for all properties in the entity.",
+            ),
+            Self::BodyKey { error: NameError::Length { .. }, .. }
+            | Self::PathKey(NameError::Length { .. }) => {
+                answer(400, "PropertyValueTooLarge", VALUE_TOO_LARGE)
+            }
+            Self::BodyKey { name, value, .. } => out_of_range(name, value),
+            Self::PathKey(NameError::Character('/' | '\\')) => query_syntax(),
+            Self::PathKey(_) => {
+                answer(400, "OutOfRangeInput", "One of the request inputs is out of range.")
+            }
+            Self::TableName(NameError::Length { .. }) => answer(
+                400,
+                "OutOfRangeInput",
+                "The specified resource name length is not within the permissible limits.",
+            ),
+            // The original writes it so.
+            Self::TableName(_) => answer(
+                400,
+                "InvalidResourceName",
+                "The specifed resource name contains invalid characters.",
+            ),
+            Self::Resource(error) => resource(error),
+            Self::Uri => query_syntax(),
+            Self::Verb => answer(
+                405,
+                "UnsupportedHttpVerb",
+                "The resource doesn't support specified Http Verb.",
+            ),
+            Self::TunnelNotPost => answer(
+                400,
+                "XMethodNotUsingPost",
+                "The request uses X-HTTP-Method with an HTTP verb other than POST.",
+            ),
+            Self::TunnelCount => {
+                answer(400, "XMethodIncorrectCount", "More than one X-HTTP-Method is specified.")
+            }
+            Self::TunnelValue => {
+                answer(400, "XMethodIncorrectValue", "The specified X-HTTP-Method is invalid.")
+            }
+            Self::Media(error) => media(*error),
+            Self::UnsupportedOption => not_implemented(),
+            Self::Select | Self::OptionValue | Self::KeyMismatch | Self::NotInBatch => {
+                answer(400, "InvalidInput", NOT_VALID)
+            }
+            Self::TableBody | Self::KeyType => invalid_input(PROCESSING),
+            Self::Version => answer(
+                400,
+                "InvalidHeaderValue",
+                "The value for one of the HTTP headers is not in the correct format.",
+            ),
+            Self::Etag(value) => invalid_input(format!(
+                "The etag value '{value}' specified in one of the request headers is not valid. \
+                 Please make sure only one etag value is specified and is valid."
+            )),
+            Self::EtagMissing => invalid_input(
+                "The If-Match header must be specified to delete an entity; use * for any version.",
+            ),
+            Self::IfNoneMatch(verb) => invalid_input(format!(
+                "If-None-Match HTTP header cannot be specified for {verb} operations."
+            )),
+            Self::BothConditions => invalid_input(
+                "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. \
+                 Please specify either one of the headers or none of them.",
+            ),
+            Self::Batch(error) => batch(*error),
+            Self::Xml(error) => xml(*error),
+            Self::KeysMissing { account, table } => key_count(&format!("{account}.{table}")),
+            Self::ParameterValue => answer(
+                400,
+                "InvalidQueryParameterValue",
+                "Value for one of the query parameters specified in the request URI is invalid.",
+            ),
+            Self::SecondaryWrite => {
+                answer(403, "InsufficientAccountPermissions", "Write operations are not allowed.")
+            }
+            Self::PreflightHeader => {
+                answer(400, "InvalidHeaderValue", "A required CORS header is not present.")
+            }
+            Self::PreflightRefused => answer(
+                403,
+                "CorsPreflightFailure",
+                "CORS not enabled or no matching rule found for this request.",
+            ),
+            Self::LengthRequired => {
+                answer(411, "MissingContentLengthHeader", "Content-Length HTTP header is missing.")
+            }
+            Self::BodyTooLarge => answer(
+                413,
+                "RequestBodyTooLarge",
+                "The request body is too large and exceeds the maximum permissible limit.",
+            ),
+            Self::BodyAborted => invalid_input(PROCESSING),
+            Self::Busy => busy(),
+            Self::Internal(_) => internal(),
+            Self::Part { .. } => internal(),
+        }
+    }
+
+    /// Refused at the front door: the answer has no version and echoes nothing.
+    pub(crate) fn is_authentication(&self) -> bool {
+        match self {
+            Self::UnknownAccount => true,
+            Self::Auth(error) => !matches!(error, AuthError::SourceIp | AuthError::Protocol),
+            _ => false,
+        }
+    }
+
+    /// What the log should know and the client should not.
+    pub(crate) fn detail(&self) -> Option<String> {
+        match self {
+            Self::Auth(error) => Some(error.to_string()),
+            Self::UnknownAccount => Some("unknown account".to_owned()),
+            Self::ForeignHost => Some("Host or Origin is not this machine".to_owned()),
+            Self::Table(error @ (TableError::Unavailable(_) | TableError::Corrupt(_))) => {
+                Some(error.to_string())
+            }
+            Self::Account(error) => Some(error.to_string()),
+            Self::Internal(what) => Some((*what).to_owned()),
+            Self::Part { source, .. } => source.detail(),
+            _ => None,
+        }
+    }
+}
+
+fn answer(status: u16, code: &'static str, message: impl Into<Cow<'static, str>>) -> Answer {
+    let status = StatusCode::from_u16(status).expect("written here");
+    Answer { status, code, message: message.into() }
+}
+
+fn invalid_input(message: impl Into<Cow<'static, str>>) -> Answer {
+    answer(400, "InvalidInput", message)
+}
+
+fn query_syntax() -> Answer {
+    invalid_input("Bad Request - Error in query syntax.")
+}
+
+fn out_of_range(name: &str, value: &str) -> Answer {
+    let message = format!("The '{name}' parameter of value '{value}' is out of range.");
+    answer(400, "OutOfRangeInput", message)
+}
+
+fn not_implemented() -> Answer {
+    answer(
+        501,
+        "NotImplemented",
+        "The requested operation is not implemented on the specified resource.",
+    )
+}
+
+fn busy() -> Answer {
+    answer(
+        503,
+        "ServerBusy",
+        "The server is currently unable to receive requests. Please retry your request.",
+    )
+}
+
+fn internal() -> Answer {
+    answer(
+        500,
+        "InternalError",
+        "Server encountered an internal error. Please try again after some time.",
+    )
+}
+
+fn denied(denied: Denied) -> Answer {
+    let using = |what: &str| {
+        format!("This request is not authorized to perform this operation using this {what}.")
+    };
+    match denied {
+        Denied::Service => answer(403, "AuthorizationServiceMismatch", using("service")),
+        Denied::ResourceType => {
+            answer(403, "AuthorizationResourceTypeMismatch", using("resource type"))
+        }
+        Denied::Permission => answer(403, "AuthorizationPermissionMismatch", using("permission")),
+        Denied::Operation => answer(
+            403,
+            "AuthorizationFailure",
+            "This request is not authorized to perform this operation.",
+        ),
+    }
+}
+
+fn table(error: &TableError) -> Answer {
+    match error {
+        TableError::TableNotFound => {
+            answer(404, "TableNotFound", "The table specified does not exist.")
+        }
+        TableError::TableExists => {
+            answer(409, "TableAlreadyExists", "The table specified already exists.")
+        }
+        TableError::ResourceNotFound => {
+            answer(404, "ResourceNotFound", "The specified resource does not exist.")
+        }
+        TableError::EntityExists => {
+            answer(409, "EntityAlreadyExists", "The specified entity already exists.")
+        }
+        TableError::EtagMismatch => answer(
+            412,
+            "UpdateConditionNotSatisfied",
+            "The update condition specified in the request was not satisfied.",
+        ),
+        TableError::EntityTooLarge => answer(
+            400,
+            "EntityTooLarge",
+            "The entity is larger than the maximum allowed size (1MB).",
+        ),
+        TableError::TooManyProperties => answer(400, "TooManyProperties", TOO_MANY_PROPERTIES),
+        TableError::DifferentPartitions => answer(
+            400,
+            "CommandsInBatchActOnDifferentPartitions",
+            "All commands in a batch must operate on same entity group.",
+        ),
+        TableError::DuplicateRow => answer(
+            400,
+            "InvalidDuplicateRow",
+            "The batch request contains multiple changes with same row key. An entity can appear \
+             only once in a batch request.",
+        ),
+        TableError::Denied(reason) => denied(*reason),
+        TableError::Operation { source, .. } => table(source),
+        TableError::Busy | TableError::Unavailable(_) => busy(),
+        TableError::Corrupt(_) => internal(),
+    }
+}
+
+fn account(error: &AccountError) -> Answer {
+    match error {
+        AccountError::NotFound => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
+        AccountError::Denied(reason) => denied(*reason),
+        AccountError::Busy | AccountError::Unavailable(_) => busy(),
+        AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
+    }
+}
+
+fn auth(error: AuthError) -> Answer {
+    match error {
+        AuthError::NoCredentials => answer(401, "NoAuthenticationInformation", NOT_AUTHENTICATED),
+        AuthError::BearerNotSupported => {
+            answer(401, "InvalidAuthenticationInfo", NOT_AUTHENTICATED)
+        }
+        AuthError::MalformedHeader => answer(
+            400,
+            "InvalidAuthenticationInfo",
+            "Authentication information is not given in the correct format. Check the value of \
+             Authorization header.",
+        ),
+        AuthError::Failed(_) => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
+        AuthError::SourceIp => answer(
+            403,
+            "AuthorizationSourceIPMismatch",
+            "This request is not authorized to perform this operation using this source IP.",
+        ),
+        AuthError::Protocol => answer(
+            403,
+            "AuthorizationProtocolMismatch",
+            "This request is not authorized to perform this operation using this protocol.",
+        ),
+    }
+}
+
+fn filter(error: &FilterError) -> Answer {
+    match error {
+        FilterError::Syntax { .. } => invalid_input(error.to_string()),
+        FilterError::NullLiteral => invalid_input(NOT_VALID),
+        FilterError::NullOrder(comparison) => invalid_input(format!(
+            "The operator '{comparison}' is not supported for the 'null' literal; only equality \
+             checks are supported."
+        )),
+        FilterError::NotImplemented => not_implemented(),
+        FilterError::TooDeep => invalid_input(format!(
+            "The filter is nested deeper than {} levels.",
+            limits::FILTER_DEPTH_MAX
+        )),
+        FilterError::TooLong => {
+            invalid_input(format!("The filter is longer than {} bytes.", limits::FILTER_BYTES_MAX))
+        }
+    }
+}
+
+fn entity(error: &EntityError) -> Answer {
+    match error {
+        EntityError::Syntax => invalid_input(PROCESSING),
+        EntityError::DateOutOfRange { name, value } => out_of_range(name, &value.us_date()),
+        EntityError::Property { name, error } => match error {
+            PropertyError::Name(NameError::Length { actual, .. }) if *actual > 0 => answer(
+                400,
+                "PropertyNameTooLong",
+                "The property name exceeds the maximum allowed length (255).",
+            ),
+            PropertyError::Name(_) => {
+                answer(400, "PropertyNameInvalid", "The property name is invalid.")
+            }
+            PropertyError::Duplicate => answer(
+                400,
+                "DuplicatePropertiesSpecified",
+                "A property is specified more than one time.",
+            ),
+            PropertyError::TooMany => answer(400, "TooManyProperties", TOO_MANY_PROPERTIES),
+            PropertyError::ValueTooLarge => answer(400, "PropertyValueTooLarge", VALUE_TOO_LARGE),
+            PropertyError::DateOutOfRange => out_of_range(name, ""),
+        },
+    }
+}
+
+fn resource(error: &ResourceError) -> Answer {
+    match error {
+        ResourceError::Syntax | ResourceError::SlashInKey => query_syntax(),
+        ResourceError::KeyCount { table } => key_count(table),
+    }
+}
+
+fn key_count(resource: &str) -> Answer {
+    invalid_input(format!(
+        "The number of keys specified in the URI does not match number of key properties for the \
+         resource '{resource}'."
+    ))
+}
+
+fn media(error: MediaError) -> Answer {
+    match error {
+        MediaError::Atom => answer(415, "AtomFormatNotSupported", "Atom format is not supported."),
+        MediaError::JsonVerbose => {
+            answer(415, "JsonVerboseFormatNotSupported", "JSON Verbose format is not supported.")
+        }
+        MediaError::Unsupported => {
+            answer(415, "MediaTypeNotSupported", "None of the provided media types are supported")
+        }
+    }
+}
+
+fn batch(error: BatchError) -> Answer {
+    match error {
+        BatchError::TooManyOperations => invalid_input(format!(
+            "{}:The batch request operation exceeds the maximum 100 changes per change set.",
+            limits::BATCH_OPERATIONS_MAX - 1
+        )),
+        BatchError::Malformed
+        | BatchError::MixedQuery
+        | BatchError::SeveralChangesets
+        | BatchError::Empty => invalid_input(NOT_VALID),
+    }
+}
+
+fn xml(error: XmlError) -> Answer {
+    match error {
+        XmlError::Syntax => {
+            answer(400, "InvalidXmlDocument", "XML specified is not syntactically valid.")
+        }
+        XmlError::NodeValue => answer(
+            400,
+            "InvalidXmlNodeValue",
+            "The value for one of the XML nodes is not in the correct format.",
+        ),
+        XmlError::MissingNode => answer(
+            400,
+            "MissingRequiredXmlNode",
+            "A required XML node was not specified in the request body.",
+        ),
+        XmlError::UnsupportedNode => answer(
+            400,
+            "UnsupportedXmlNode",
+            "One of the XML nodes specified in the request body is not supported.",
+        ),
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        Self::Table(error)
+    }
+}
+
+impl From<AccountError> for Failure {
+    fn from(error: AccountError) -> Self {
+        Self::Account(error)
+    }
+}
+
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        Self::Auth(error)
+    }
+}
+
+impl From<FilterError> for Failure {
+    fn from(error: FilterError) -> Self {
+        Self::Filter(error)
+    }
+}
+
+impl From<EntityError> for Failure {
+    fn from(error: EntityError) -> Self {
+        Self::Entity(error)
+    }
+}
+
+impl From<ResourceError> for Failure {
+    fn from(error: ResourceError) -> Self {
+        Self::Resource(error)
+    }
+}
+
+impl From<UriError> for Failure {
+    fn from(_: UriError) -> Self {
+        Self::Uri
+    }
+}
+
+impl From<MediaError> for Failure {
+    fn from(error: MediaError) -> Self {
+        Self::Media(error)
+    }
+}
+
+impl From<SelectError> for Failure {
+    fn from(_: SelectError) -> Self {
+        Self::Select
+    }
+}
+
+impl From<BatchError> for Failure {
+    fn from(error: BatchError) -> Self {
+        Self::Batch(error)
+    }
+}
+
+impl From<XmlError> for Failure {
+    fn from(error: XmlError) -> Self {
+        Self::Xml(error)
+    }
+}

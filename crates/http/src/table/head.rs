@@ -1,0 +1,95 @@
+//! The part of a request before its body: of an HTTP request, or of an operation inside a batch.
+
+use super::error::Failure;
+use http::HeaderMap;
+use rowhouse_service_table::Match;
+use rowhouse_types::Etag;
+use rowhouse_wire::batch::Part;
+use rowhouse_wire::media::{self, Metadata, Prefer};
+use rowhouse_wire::uri::Query;
+
+/// Verb, path, options and headers.
+#[derive(Debug)]
+pub(crate) struct Head<'a> {
+    /// As on the wire; see [`Head::verb`].
+    pub(crate) method: &'a str,
+    /// After the account, still encoded.
+    pub(crate) path: &'a str,
+    /// Decoded.
+    pub(crate) query: Query,
+    /// By name.
+    pub(crate) headers: Headers<'a>,
+}
+
+/// Where headers are looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Headers<'a> {
+    /// Of the request itself.
+    Outer(&'a HeaderMap),
+    /// Of an operation in a batch.
+    Part(&'a Part<'a>),
+}
+
+impl<'a> Headers<'a> {
+    /// The first value. One that is not visible ASCII reads as a character that no valid value has:
+    /// present and wrong, not absent.
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+        match self {
+            Self::Outer(map) => map.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}")),
+            Self::Part(part) => part.header(name),
+        }
+    }
+
+    pub(crate) fn count(self, name: &str) -> usize {
+        match self {
+            Self::Outer(map) => map.get_all(name).iter().count(),
+            Self::Part(part) => part.header_count(name),
+        }
+    }
+}
+
+impl<'a> Head<'a> {
+    /// The verb that is meant: a `POST` may carry another one in `X-HTTP-Method`.
+    pub(crate) fn verb(&self) -> Result<&'a str, Failure> {
+        let Some(tunnelled) = self.headers.get("x-http-method") else { return Ok(self.method) };
+        if self.method != "POST" {
+            return Err(Failure::TunnelNotPost);
+        }
+        if self.headers.count("x-http-method") > 1 {
+            return Err(Failure::TunnelCount);
+        }
+        match tunnelled {
+            "MERGE" | "PATCH" | "PUT" | "DELETE" => Ok(tunnelled),
+            _ => Err(Failure::TunnelValue),
+        }
+    }
+
+    /// How much metadata the answer carries. `$format` goes before `Accept`.
+    pub(crate) fn metadata(&self) -> Result<Metadata, Failure> {
+        Ok(media::negotiate(self.headers.get("accept"), self.query.get("$format"))?)
+    }
+
+    /// `Prefer`, where it says something that we know.
+    pub(crate) fn prefer(&self) -> Option<Prefer> {
+        self.headers.get("prefer").and_then(media::prefer)
+    }
+
+    /// `If-Match`; also refuses what the protocol refuses of `If-None-Match`.
+    pub(crate) fn if_match(&self, verb: &str) -> Result<Option<Match>, Failure> {
+        let value = self.headers.get("if-match");
+        if self.headers.get("if-none-match").is_some() {
+            return Err(match value {
+                Some(_) => Failure::BothConditions,
+                None => Failure::IfNoneMatch(verb.to_owned()),
+            });
+        }
+        let Some(value) = value else { return Ok(None) };
+        if value.trim() == "*" {
+            return Ok(Some(Match::Any));
+        }
+        match value.parse::<Etag>() {
+            Ok(etag) if self.headers.count("if-match") == 1 => Ok(Some(Match::Etag(etag))),
+            _ => Err(Failure::Etag(value.to_owned())),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The Table service over HTTP: from a request to an [`Operation`](router::Operation) and from its outcome to
+//! a response.
+//!
+//! A request is answered in this order, and the first complaint is the answer: account, cross-origin
+//! preflight, credentials, version, form of the URL, overload, body, and then whatever the services have to say.
+
+mod address;
+mod admission;
+mod authenticate;
+mod batch;
+mod body;
+mod cors;
+mod dispatch;
+mod error;
+mod head;
+mod reply;
+mod router;
+
+use crate::telemetry::Metrics;
+use crate::{Handler, Peer, Request, Response};
+use admission::Admission;
+use authenticate::Authenticator;
+use bytes::Bytes;
+use dispatch::Context;
+use error::Failure;
+use head::{Head, Headers};
+use http::header::{HeaderName, HeaderValue};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use reply::{ErrorForm, Reply};
+use rowhouse_env::{Clock, Random};
+use rowhouse_service_account::{AccountService, AccountView};
+use rowhouse_service_table::TableService;
+use rowhouse_types::{Timestamp, limits};
+use rowhouse_wire::media::Metadata;
+use rowhouse_wire::uri::Query;
+use rowhouse_wire::version::ApiVersion;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the handler is built of, and its settings.
+#[derive(Clone, Debug)]
+pub struct TableHandlerConfig {
+    /// Tables and entities.
+    pub tables: TableService,
+    /// Accounts and their settings.
+    pub accounts: Arc<AccountService>,
+    /// The time, for signatures and messages.
+    pub clock: Arc<dyn Clock>,
+    /// Ids of requests.
+    pub random: Arc<dyn Random>,
+    /// Where requests are counted.
+    pub metrics: Arc<Metrics>,
+    /// How far a signed date may be off, in seconds.
+    pub clock_skew_seconds: u64,
+    /// Requests worked on at once.
+    pub max_requests: usize,
+    /// Queries among them.
+    pub max_scans: usize,
+    /// Bytes of bodies held at once.
+    pub max_body_bytes: usize,
+    /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
+    pub trust_forwarded: bool,
+    /// Keep pages of strangers away from the account whose key is public: see `docs/compatibility.md`.
+    pub guard_public_key: bool,
+    /// Names by which this server is called, beside addresses and `localhost`.
+    pub own_hosts: Vec<String>,
+}
+
+/// Answers requests to the Table service.
+#[derive(Debug)]
+pub struct TableHandler {
+    config: TableHandlerConfig,
+    admission: Admission,
+    bodies: body::Budget,
+}
+
+impl TableHandler {
+    /// Ready to answer.
+    pub fn new(config: TableHandlerConfig) -> Self {
+        let admission = Admission::new(config.max_requests, config.max_scans);
+        let bodies = body::Budget::new(config.max_body_bytes);
+        Self { config, admission, bodies }
+    }
+}
+
+/// What is known of a request while it is worked on, for the answer and the log.
+#[derive(Debug)]
+struct Progress {
+    operation: &'static str,
+    version: Option<ApiVersion>,
+    account: Option<Arc<AccountView>>,
+    form: ErrorForm,
+}
+
+impl Handler for TableHandler {
+    async fn handle(&self, request: Request, peer: Peer) -> Response {
+        let started = Instant::now();
+        let now = self.config.clock.now();
+        let request_id = self.config.random.guid().to_string();
+        let (parts, mut body) = request.into_parts();
+        let mut progress = Progress {
+            operation: "Unknown",
+            version: None,
+            account: None,
+            form: ErrorForm {
+                xml: wants_xml(&parts.headers),
+                level: Metadata::Minimal,
+                prefer: None,
+            },
+        };
+        let peer = self.forwarded(&parts.headers, peer);
+        let outcome = self.answer(&parts, &mut body, peer, now, &request_id, &mut progress).await;
+        let (reply, detail) = match outcome {
+            Ok(reply) => (reply, None),
+            Err(failure) => {
+                body::drain(body).await;
+                let mut reply = reply::failure(&failure, progress.form, &request_id, now);
+                if reply.status == http::StatusCode::UNAUTHORIZED {
+                    reply.push(
+                        "WWW-Authenticate",
+                        "Bearer authorization_uri=https://localhost/oauth2/authorize \
+                         resource_id=https://storage.azure.com",
+                    );
+                }
+                if failure.is_authentication() && reply.status != http::StatusCode::UNAUTHORIZED {
+                    progress.version = None;
+                }
+                (reply, failure.detail())
+            }
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        let status = reply.status.as_u16();
+        self.config.metrics.request(progress.operation, status, seconds);
+        if status >= 500 {
+            tracing::warn!(
+                operation = progress.operation,
+                status,
+                request_id,
+                detail,
+                seconds,
+                "failed"
+            );
+        } else {
+            tracing::debug!(
+                operation = progress.operation,
+                status,
+                request_id,
+                detail,
+                plan = reply.plan,
+                seconds,
+                "answered"
+            );
+        }
+        respond(reply, &parts, &progress, &request_id)
+    }
+}
+
+impl TableHandler {
+    async fn answer(
+        &self,
+        parts: &http::request::Parts,
+        body: &mut Incoming,
+        peer: Peer,
+        now: Timestamp,
+        request_id: &str,
+        progress: &mut Progress,
+    ) -> Result<Reply, Failure> {
+        let host = host(parts);
+        let scheme = if peer.tls { "https" } else { "http" };
+        let address = address::parse(scheme, host, parts.uri.path());
+        let head = Head {
+            method: parts.method.as_str(),
+            path: address.path,
+            query: Query::parse(parts.uri.query().unwrap_or(""))?,
+            headers: Headers::Outer(&parts.headers),
+        };
+        let account = authenticate::find_account(&self.config.accounts, &address).await?;
+        if head.method == "OPTIONS" {
+            progress.operation = "Preflight";
+            return preflight(&head, &account);
+        }
+        progress.account = Some(Arc::clone(&account));
+        let version = version(&head);
+        progress.version = version.as_ref().ok().copied();
+        if self.config.guard_public_key {
+            let origin = head.headers.get("origin");
+            authenticate::guard_public_key(&account, host, origin, &self.config.own_hosts)?;
+        }
+        let authenticator = Authenticator {
+            tables: &self.config.tables,
+            now,
+            skew_seconds: self.config.clock_skew_seconds,
+            peer,
+        };
+        let assumed = version.as_ref().copied().unwrap_or(ApiVersion::DEFAULT);
+        let grant = authenticator.grant(&account, &address, &head, assumed).await?;
+        // From here on the answer has the form of the endpoint.
+        progress.form.xml = router::speaks_xml(&head);
+        progress.form.level = head.metadata().unwrap_or(Metadata::Minimal);
+        if head.method == "POST" {
+            progress.form.prefer = head.prefer();
+        }
+        version?;
+        let route = router::route(&head)?;
+        progress.operation = route.name();
+        if address.secondary && route.is_write() {
+            return Err(Failure::SecondaryWrite);
+        }
+        let level = if progress.form.xml { Metadata::Minimal } else { head.metadata()? };
+        router::check_content_type(&route, &head)?;
+        let _ticket = self.admission.enter(&account.name, route.is_scan()).await?;
+        let content = match route.body_limit() {
+            Some(limit) => {
+                let headers = &parts.headers;
+                let framed = headers.contains_key(http::header::CONTENT_LENGTH)
+                    || headers.contains_key(http::header::TRANSFER_ENCODING);
+                if !framed {
+                    return Err(Failure::LengthRequired);
+                }
+                Some(self.bodies.read(body, limit).await?)
+            }
+            None => None,
+        };
+        let body: &[u8] = content.as_ref().map_or(&[], |content| &content.bytes);
+        let cx = Context {
+            tables: &self.config.tables,
+            accounts: &self.config.accounts,
+            account: &account,
+            grant: &grant,
+            base: &address.base,
+            secondary: address.secondary,
+            level,
+            prefer: progress.form.prefer,
+            deadline: Instant::now() + page_time(&head)?,
+            now,
+        };
+        if route == router::Route::Batch {
+            let draw = || self.config.random.guid().to_string();
+            let ids =
+                batch::Ids { request: request_id.to_owned(), batch: draw(), changeset: draw() };
+            let content_type = head.headers.get("content-type");
+            return batch::run(cx, address.prefix, content_type, body, &ids).await;
+        }
+        let operation = router::operation(route, &head, body)?;
+        dispatch::dispatch(cx, operation).await
+    }
+
+    /// The client behind a proxy, if the proxy is to be believed.
+    fn forwarded(&self, headers: &http::HeaderMap, peer: Peer) -> Peer {
+        if !self.config.trust_forwarded {
+            return peer;
+        }
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let address = text("x-forwarded-for")
+            .and_then(|list| list.rsplit(',').next())
+            .and_then(|address| address.trim().parse::<IpAddr>().ok())
+            .map_or(peer.addr, |ip| SocketAddr::new(ip, 0));
+        let tls = text("x-forwarded-proto").map_or(peer.tls, |scheme| scheme.trim() == "https");
+        Peer { addr: address, tls }
+    }
+}
+
+/// An absolute request target names the host itself.
+fn host(parts: &http::request::Parts) -> &str {
+    let header = || parts.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    parts.uri.authority().map(http::uri::Authority::as_str).or_else(header).unwrap_or("localhost")
+}
+
+/// Before authentication a client is answered in XML unless it asks for JSON.
+fn wants_xml(headers: &http::HeaderMap) -> bool {
+    let accept = headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_none_or(|accept| !accept.contains("json"))
+}
+
+fn version(head: &Head<'_>) -> Result<ApiVersion, Failure> {
+    let signed = || head.query.get("sig").and_then(|_| head.query.get("sv"));
+    let text =
+        head.headers.get("x-ms-version").or_else(|| head.query.get("api-version")).or_else(signed);
+    match text {
+        Some(text) => ApiVersion::parse(text).ok_or(Failure::Version),
+        None => Ok(ApiVersion::DEFAULT),
+    }
+}
+
+/// How long a page may take: five seconds, or less if the client says so.
+fn page_time(head: &Head<'_>) -> Result<Duration, Failure> {
+    let most = Duration::from_millis(limits::PAGE_MILLIS_MAX);
+    match head.query.get("timeout") {
+        None => Ok(most),
+        Some(text) => match text.parse::<u64>() {
+            Ok(seconds) if seconds > 0 => Ok(most.min(Duration::from_secs(seconds))),
+            _ => Err(Failure::OptionValue),
+        },
+    }
+}
+
+fn preflight(head: &Head<'_>, account: &AccountView) -> Result<Reply, Failure> {
+    let origin = head.headers.get("origin");
+    let method = head.headers.get("access-control-request-method");
+    let (origin, method) = origin.zip(method).ok_or(Failure::PreflightHeader)?;
+    let asked = head.headers.get("access-control-request-headers");
+    let headers = cors::preflight(&account.table_properties, origin, method, asked)
+        .ok_or(Failure::PreflightRefused)?;
+    let mut reply = Reply::plain(http::StatusCode::OK);
+    reply.headers.extend(headers.into_iter().map(|(name, value)| (name, value.into())));
+    Ok(reply)
+}
+
+/// Adds what every response carries.
+fn respond(
+    reply: Reply,
+    parts: &http::request::Parts,
+    progress: &Progress,
+    request_id: &str,
+) -> Response {
+    const SERVER: &str = concat!("Rowhouse-Table/", env!("CARGO_PKG_VERSION"));
+    let mut response = http::Response::new(Full::new(Bytes::from(reply.body)));
+    *response.status_mut() = reply.status;
+    let headers = response.headers_mut();
+    for (name, value) in &reply.headers {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+        {
+            headers.insert(name, value);
+        }
+    }
+    headers.insert(http::header::SERVER, HeaderValue::from_static(SERVER));
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        headers.insert("x-ms-request-id", id);
+    }
+    if let Some(version) = &progress.version {
+        if let Ok(version) = HeaderValue::from_str(version.as_str()) {
+            headers.insert("x-ms-version", version);
+        }
+        let client = Headers::Outer(&parts.headers).get("x-ms-client-request-id");
+        if let Some(Ok(id)) = reply::client_request_id(client).map(HeaderValue::from_str) {
+            headers.insert("x-ms-client-request-id", id);
+        }
+    }
+    if let Some(account) = &progress.account {
+        let origin = Headers::Outer(&parts.headers).get("origin");
+        let method = parts.method.as_str();
+        let added = {
+            let present = headers.keys().map(HeaderName::as_str);
+            cors::actual(&account.table_properties, origin, method, present)
+        };
+        for (name, value) in added {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    response
+}

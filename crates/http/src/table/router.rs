@@ -1,0 +1,360 @@
+//! Turns a request into one [`Operation`] that carries parsed types.
+//!
+//! In two steps, because the body is read only when it is known how large it may be: [`route`] looks at
+//! verb, path and options; [`operation`] adds the body. Every complaint about the form of a request arises
+//! here and nowhere later. Operations inside a batch take the same road.
+
+use super::error::Failure;
+use super::head::Head;
+use rowhouse_query::Filter;
+use rowhouse_service_table::{Action, Operation as EntityOperation, TableError};
+use rowhouse_types::{
+    EntityKey, FoldedName, Position, ServicePropertiesUpdate, StoredPolicy, TableName, limits,
+};
+use rowhouse_wire::select::Select;
+use rowhouse_wire::uri::{self, Resource, ResourceError};
+use rowhouse_wire::{entity, media, tables, token, xml};
+
+/// Verb and resource, understood. Names and keys are still text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    QueryTables,
+    GetTable(String),
+    CreateTable,
+    DeleteTable(String),
+    GetPolicies(String),
+    SetPolicies(String),
+    QueryEntities(String),
+    GetEntity(Target),
+    Insert(String),
+    Update(Target),
+    Merge(Target),
+    Delete(Target),
+    /// An entity is meant, but the URL does not name one.
+    KeysMissing(String),
+    Batch,
+    GetProperties,
+    SetProperties,
+    GetStats,
+}
+
+/// An entity that a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    table: String,
+    partition: String,
+    row: String,
+}
+
+/// What is asked, in types that need no further check.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    QueryTables {
+        filter: Option<Filter>,
+        top: usize,
+        from: Option<FoldedName>,
+    },
+    GetTable(TableName),
+    CreateTable(TableName),
+    DeleteTable(TableName),
+    GetPolicies(TableName),
+    SetPolicies(TableName, Vec<StoredPolicy>),
+    QueryEntities(QueryEntities),
+    GetEntity {
+        table: TableName,
+        key: EntityKey,
+        select: Option<Select>,
+    },
+    Write(EntityOperation),
+    /// Wrong in itself, which is said only if there is such a table.
+    Refused(TableName, Box<Failure>),
+    GetProperties,
+    SetProperties(ServicePropertiesUpdate),
+    GetStats,
+}
+
+/// One page of a query.
+#[derive(Debug)]
+pub(crate) struct QueryEntities {
+    pub(crate) table: TableName,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) select: Option<Select>,
+    pub(crate) top: usize,
+    pub(crate) from: Option<Position>,
+}
+
+impl Route {
+    /// Its name in metrics and logs.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::QueryTables => "QueryTables",
+            Self::GetTable(_) => "GetTable",
+            Self::CreateTable => "CreateTable",
+            Self::DeleteTable(_) => "DeleteTable",
+            Self::GetPolicies(_) => "GetTableAcl",
+            Self::SetPolicies(_) => "SetTableAcl",
+            Self::QueryEntities(_) => "QueryEntities",
+            Self::GetEntity(_) => "GetEntity",
+            Self::Insert(_) => "InsertEntity",
+            Self::Update(_) => "UpdateEntity",
+            Self::Merge(_) => "MergeEntity",
+            Self::Delete(_) => "DeleteEntity",
+            Self::KeysMissing(_) => "Unknown",
+            Self::Batch => "EntityGroupTransaction",
+            Self::GetProperties => "GetTableServiceProperties",
+            Self::SetProperties => "SetTableServiceProperties",
+            Self::GetStats => "GetTableServiceStats",
+        }
+    }
+
+    /// Whether anything may change: refused at the secondary.
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::QueryTables
+                | Self::GetTable(_)
+                | Self::GetPolicies(_)
+                | Self::QueryEntities(_)
+                | Self::GetEntity(_)
+                | Self::GetProperties
+                | Self::GetStats
+        )
+    }
+
+    /// Whether it may read much: admitted separately, so that point reads never wait for it.
+    pub(crate) fn is_scan(&self) -> bool {
+        matches!(self, Self::QueryEntities(_) | Self::QueryTables)
+    }
+
+    /// Largest body, in bytes; none where no body is meant.
+    pub(crate) fn body_limit(&self) -> Option<usize> {
+        match self {
+            Self::CreateTable | Self::Insert(_) | Self::Update(_) | Self::Merge(_) => {
+                Some(limits::BODY_BYTES_MAX)
+            }
+            Self::Batch => Some(limits::BATCH_BODY_BYTES_MAX),
+            Self::SetPolicies(_) | Self::SetProperties => Some(limits::XML_BODY_BYTES_MAX),
+            _ => None,
+        }
+    }
+}
+
+/// True for the endpoints that speak XML, whatever the client accepts.
+pub(crate) fn speaks_xml(head: &Head<'_>) -> bool {
+    matches!(head.query.get("comp"), Some("acl" | "properties" | "stats"))
+}
+
+/// Verb, path and options; the body comes later.
+pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
+    const OPTIONS: [&str; 4] = ["$filter", "$select", "$top", "$format"];
+    let verb = head.verb()?;
+    let resource = match uri::parse_resource(head.path) {
+        Err(ResourceError::KeyCount { table }) if table != "Tables" => {
+            return Ok(Route::KeysMissing(table));
+        }
+        resource => resource?,
+    };
+    let comp = head.query.get("comp");
+    let service = head.query.get("restype") == Some("service");
+    match (resource, verb, comp) {
+        (Resource::Service, "GET", Some("properties")) if service => Ok(Route::GetProperties),
+        (Resource::Service, "PUT", Some("properties")) if service => Ok(Route::SetProperties),
+        (Resource::Service, "GET", Some("stats")) if service => Ok(Route::GetStats),
+        (Resource::Service, _, Some("properties" | "stats")) if service => Err(Failure::Verb),
+        (Resource::Service, ..) => Err(Failure::Resource(ResourceError::Syntax)),
+        (Resource::Entities(table), "GET", Some("acl")) => Ok(Route::GetPolicies(table)),
+        (Resource::Entities(table), "PUT", Some("acl")) => Ok(Route::SetPolicies(table)),
+        (Resource::Entities(_), _, Some("acl")) => Err(Failure::Verb),
+        (Resource::Entities(_), _, Some(_)) => Err(Failure::ParameterValue),
+        (resource, verb, _) => {
+            let known = |name: &str| !name.starts_with('$') || OPTIONS.contains(&name);
+            if !head.query.iter().all(|(name, _)| known(name)) {
+                return Err(Failure::UnsupportedOption);
+            }
+            odata_route(resource, verb)
+        }
+    }
+}
+
+fn odata_route(resource: Resource, verb: &str) -> Result<Route, Failure> {
+    Ok(match (resource, verb) {
+        (Resource::Tables, "GET") => Route::QueryTables,
+        (Resource::Tables, "POST") => Route::CreateTable,
+        (Resource::Table(name), "GET") => Route::GetTable(name),
+        (Resource::Table(name), "DELETE") => Route::DeleteTable(name),
+        (Resource::Batch, "POST") => Route::Batch,
+        (Resource::Entities(table), "GET") => Route::QueryEntities(table),
+        (Resource::Entities(table), "POST") => Route::Insert(table),
+        (Resource::Entities(table), "PUT" | "PATCH" | "MERGE" | "DELETE") => {
+            Route::KeysMissing(table)
+        }
+        (Resource::Entity { table, partition, row }, verb) => {
+            let target = Target { table, partition, row };
+            match verb {
+                "GET" => Route::GetEntity(target),
+                "PUT" => Route::Update(target),
+                "PATCH" | "MERGE" => Route::Merge(target),
+                "DELETE" => Route::Delete(target),
+                _ => return Err(Failure::Verb),
+            }
+        }
+        _ => return Err(Failure::Verb),
+    })
+}
+
+/// Refuses bodies in a format that no operation on entities or tables reads.
+pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), Failure> {
+    let json =
+        matches!(route, Route::CreateTable | Route::Insert(_) | Route::Update(_) | Route::Merge(_));
+    match head.headers.get("content-type") {
+        Some(kind) if json => Ok(media::check_json(kind)?),
+        _ => Ok(()),
+    }
+}
+
+/// The whole request, with its body.
+pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Operation, Failure> {
+    Ok(match route {
+        Route::QueryTables => Operation::QueryTables {
+            filter: filter(head)?,
+            top: top(head)?,
+            from: token_of(head, "NextTableName")?.map(|name| FoldedName::of(&name)),
+        },
+        Route::GetTable(name) => Operation::GetTable(table_name(&name)?),
+        Route::CreateTable => {
+            let name = tables::read_create(body).map_err(|_| Failure::TableBody)?;
+            let name = name.ok_or(Failure::KeyMissing)?;
+            Operation::CreateTable(name.parse().map_err(Failure::TableName)?)
+        }
+        Route::DeleteTable(name) => Operation::DeleteTable(table_name(&name)?),
+        Route::GetPolicies(name) => Operation::GetPolicies(table_name(&name)?),
+        Route::SetPolicies(name) => {
+            Operation::SetPolicies(table_name(&name)?, xml::acl::read(body)?)
+        }
+        Route::QueryEntities(name) => Operation::QueryEntities(QueryEntities {
+            table: table_name(&name)?,
+            filter: filter(head)?,
+            select: select(head)?,
+            top: top(head)?,
+            from: position(head)?,
+        }),
+        Route::GetEntity(target) => {
+            let (table, key) = target.parse()?;
+            Operation::GetEntity { table, key, select: select(head)? }
+        }
+        Route::Insert(name) => insert(&name, body)?,
+        Route::Update(target) => Operation::Write(change(head, target, body, false)?),
+        Route::Merge(target) => Operation::Write(change(head, target, body, true)?),
+        Route::Delete(target) => {
+            let (table, key) = target.parse()?;
+            let wanted = head.if_match("DELETE")?.ok_or(Failure::EtagMissing)?;
+            Operation::Write(EntityOperation { table, key, action: Action::Delete(wanted) })
+        }
+        Route::KeysMissing(name) => {
+            let why = Failure::Resource(ResourceError::KeyCount { table: name.clone() });
+            Operation::Refused(table_name(&name)?, Box::new(why))
+        }
+        Route::GetProperties => Operation::GetProperties,
+        Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
+        Route::GetStats => Operation::GetStats,
+        Route::Batch => return Err(Failure::NotInBatch),
+    })
+}
+
+fn insert(name: &str, body: &[u8]) -> Result<Operation, Failure> {
+    let table = table_name(name)?;
+    let entity::EntityBody { partition, row, foreign_key, record } = entity::read(body)?;
+    if foreign_key {
+        return Err(Failure::KeyType);
+    }
+    let Some((partition, row)) = partition.zip(row) else {
+        return Ok(Operation::Refused(table, Box::new(Failure::KeyMissing)));
+    };
+    let key = EntityKey {
+        partition: body_key("PartitionKey", &partition)?,
+        row: body_key("RowKey", &row)?,
+    };
+    Ok(Operation::Write(EntityOperation { table, key, action: Action::Insert(record) }))
+}
+
+/// PUT and PATCH: the URL's keys decide, and the body may repeat them but not contradict.
+fn change(
+    head: &Head<'_>,
+    target: Target,
+    body: &[u8],
+    merge: bool,
+) -> Result<EntityOperation, Failure> {
+    let wanted = head.if_match(if merge { "MERGE" } else { "PUT" })?;
+    let (table, key) = target.parse()?;
+    let entity::EntityBody { partition, row, record, .. } = entity::read(body)?;
+    let agrees = partition.is_none_or(|partition| partition == key.partition.as_str())
+        && row.is_none_or(|row| row == key.row.as_str());
+    if !agrees {
+        return Err(Failure::KeyMismatch);
+    }
+    let action = match (wanted, merge) {
+        (Some(wanted), false) => Action::Update(record, wanted),
+        (Some(wanted), true) => Action::Merge(record, wanted),
+        (None, false) => Action::InsertOrReplace(record),
+        (None, true) => Action::InsertOrMerge(record),
+    };
+    Ok(EntityOperation { table, key, action })
+}
+
+fn body_key<K: std::str::FromStr<Err = rowhouse_types::NameError>>(
+    name: &'static str,
+    value: &str,
+) -> Result<K, Failure> {
+    value.parse().map_err(|error| Failure::BodyKey { name, value: value.to_owned(), error })
+}
+
+impl Target {
+    fn parse(self) -> Result<(TableName, EntityKey), Failure> {
+        let table = table_name(&self.table)?;
+        let key = EntityKey::new(&self.partition, &self.row).map_err(Failure::PathKey)?;
+        Ok((table, key))
+    }
+}
+
+fn table_name(text: &str) -> Result<TableName, Failure> {
+    // The original keeps metrics in tables of such names; we have none of them.
+    if text.starts_with("$Metrics") {
+        return Err(Failure::Table(TableError::TableNotFound));
+    }
+    text.parse().map_err(Failure::TableName)
+}
+
+fn filter(head: &Head<'_>) -> Result<Option<Filter>, Failure> {
+    Ok(match head.query.get("$filter") {
+        Some(text) => Filter::parse(text)?,
+        None => None,
+    })
+}
+
+fn select(head: &Head<'_>) -> Result<Option<Select>, Failure> {
+    Ok(match head.query.get("$select") {
+        Some(text) => Select::parse(text)?,
+        None => None,
+    })
+}
+
+fn top(head: &Head<'_>) -> Result<usize, Failure> {
+    let Some(text) = head.query.get("$top") else { return Ok(limits::PAGE_ITEMS_MAX) };
+    match text.trim().parse::<usize>() {
+        Ok(top) if top <= limits::PAGE_ITEMS_MAX => Ok(top),
+        _ => Err(Failure::OptionValue),
+    }
+}
+
+fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {
+    match head.query.get(name) {
+        None | Some("") => Ok(None),
+        Some(text) => token::decode(text).map(Some).ok_or(Failure::OptionValue),
+    }
+}
+
+fn position(head: &Head<'_>) -> Result<Option<Position>, Failure> {
+    let partition = token_of(head, "NextPartitionKey")?;
+    let row = token_of(head, "NextRowKey")?;
+    Ok(partition.map(|partition| Position::before(&partition, row.as_deref().unwrap_or(""))))
+}

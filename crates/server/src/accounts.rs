@@ -1,0 +1,53 @@
+//! Accounts at the start: the development account, and where its public key must not be.
+
+use crate::config::Config;
+use crate::error::ServerError;
+use rowhouse_service_account::{
+    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY,
+};
+use rowhouse_types::AccountName;
+
+/// What the start found out about accounts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Whether the public key opens the development account.
+    pub(crate) development_key: bool,
+    /// Accounts beside it.
+    pub(crate) others: usize,
+}
+
+/// Makes the development account if it is wanted and missing, and sees to it that its public key
+/// opens nothing if it is not wanted. Opens every account's keys: a wrong master key shows now, not
+/// later.
+pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<Known, ServerError> {
+    let development: AccountName =
+        DEVELOPMENT_ACCOUNT.parse().expect("the name of the development account is valid");
+    let key = || AccountKey::from_base64(DEVELOPMENT_KEY).expect("the public key is Base64");
+    let mut all = accounts.list().await.map_err(ServerError::Accounts)?;
+    if config.development_account && !all.iter().any(|account| account.name == development) {
+        match accounts.create(&development, Some([key(), key()])).await {
+            Ok(account) => all.push(account),
+            Err(AccountError::Exists) => {}
+            Err(error) => return Err(ServerError::Accounts(error)),
+        }
+    }
+    let public = key();
+    let has_public_key =
+        |account: &AccountView| account.keys.iter().any(|key| key.as_bytes() == public.as_bytes());
+    let allowed = config.development_account
+        && (config.host.is_loopback() || config.allow_development_key_on_network);
+    if !allowed && let Some(account) = all.iter().find(|account| has_public_key(account)) {
+        let name = &account.name;
+        return Err(ServerError::Refused(format!(
+            "the account {name} in the data directory still has the public development key: start \
+             once on loopback with the development account, and run 'rowhouse account rotate \
+             {name} --slot 1' and '--slot 2', or 'rowhouse account remove {name}'"
+        )));
+    }
+    Ok(Known {
+        development_key: all
+            .iter()
+            .any(|account| account.name == development && has_public_key(account)),
+        others: all.iter().filter(|account| account.name != development).count(),
+    })
+}

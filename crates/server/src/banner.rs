@@ -1,0 +1,130 @@
+//! What a person sees when the server is ready: where it is, and the connection string to paste.
+
+use crate::announce::Started;
+use rowhouse_service_account::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+use std::fmt::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Everything the banner tells.
+#[derive(Debug)]
+pub(crate) struct Banner {
+    pub(crate) started: Started,
+    pub(crate) notes: Vec<&'static str>,
+    /// Whether the output is a terminal.
+    pub(crate) bold: bool,
+}
+
+impl fmt::Display for Banner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bold, plain) = if self.bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        let Started { table, admin, data, token, trust, known } = &self.started;
+        let mut text = String::new();
+        writeln!(text, "{bold}Rowhouse{plain} {}", crate::VERSION)?;
+        writeln!(text)?;
+        writeln!(text, "Table   {table}")?;
+        writeln!(text, "Admin   {admin}   token in {}", token.display())?;
+        match data {
+            Some(data) => writeln!(text, "Data    {}", data.display())?,
+            None => writeln!(text, "Data    nothing is kept: gone when the server stops")?,
+        }
+        if let Some(trust) = trust {
+            writeln!(text, "Trust   {}", trust.display())?;
+        }
+        writeln!(text)?;
+        if known.development_key {
+            writeln!(text, "Connection string of the development account:")?;
+            writeln!(text, "{bold}{}{plain}", connection_string(table))?;
+        } else if known.others == 0 {
+            writeln!(text, "There is no account yet: rowhouse account create NAME")?;
+        } else {
+            writeln!(text, "Connection strings: rowhouse account show NAME --keys")?;
+        }
+        if !self.notes.is_empty() {
+            writeln!(text)?;
+        }
+        for note in &self.notes {
+            writeln!(text, "Note: {note}")?;
+        }
+        writeln!(text)?;
+        writeln!(text, "Ready. Ctrl-C stops.")?;
+        for line in text.lines() {
+            if line.is_empty() { writeln!(f)? } else { writeln!(f, "  {line}")? }
+        }
+        Ok(())
+    }
+}
+
+fn connection_string(table: &str) -> String {
+    let scheme = table.split_once("://").map_or("http", |(scheme, _)| scheme);
+    format!(
+        "DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
+         AccountKey={DEVELOPMENT_KEY};TableEndpoint={table}/{DEVELOPMENT_ACCOUNT};"
+    )
+}
+
+/// The URL by which a client on this machine reaches a listener.
+pub(crate) fn url(address: SocketAddr, tls: bool) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounts::Known;
+
+    #[test]
+    fn urls_can_be_used() {
+        let cases = [
+            ("127.0.0.1:10002", false, "http://127.0.0.1:10002"),
+            ("0.0.0.0:1", true, "https://127.0.0.1:1"),
+            ("[::]:1", false, "http://[::1]:1"),
+            ("192.0.2.1:1", false, "http://192.0.2.1:1"),
+        ];
+        for (address, tls, expected) in cases {
+            assert_eq!(url(address.parse().unwrap(), tls), expected);
+        }
+    }
+
+    #[test]
+    fn the_banner_tells_what_to_paste() {
+        let started = Started {
+            table: "http://127.0.0.1:10002".into(),
+            admin: "http://127.0.0.1:10003".into(),
+            data: Some("rowhouse-data".into()),
+            token: "rowhouse-data/admin-token".into(),
+            trust: None,
+            known: Known { development_key: true, others: 0 },
+        };
+        let mut banner = Banner { started, notes: vec![], bold: false };
+        let expected = format!(
+            "  Rowhouse {}
+
+  Table   http://127.0.0.1:10002
+  Admin   http://127.0.0.1:10003   token in rowhouse-data/admin-token
+  Data    rowhouse-data
+
+  Connection string of the development account:
+  DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={DEVELOPMENT_KEY};\
+TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
+
+  Ready. Ctrl-C stops.
+",
+            crate::VERSION
+        );
+        assert_eq!(banner.to_string(), expected);
+
+        banner.started.data = None;
+        banner.started.known.development_key = false;
+        banner.notes.push("be careful");
+        let text = banner.to_string();
+        for part in ["nothing is kept", "rowhouse account create NAME", "Note: be careful"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

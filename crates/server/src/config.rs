@@ -1,0 +1,269 @@
+//! Every option of the server, with its default, and what must not be combined.
+
+use crate::error::ServerError;
+use crate::master_key::MasterKey;
+use rowhouse_types::limits;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object per line, for programs.
+    Json,
+}
+
+/// Everything that can be chosen. The default is for one's own machine: loopback only, with the
+/// development account that every tool knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
+pub struct Config {
+    /// Directory of the data. Created if it is not there.
+    pub data: PathBuf,
+    /// Keep nothing: a temporary directory without fsync, removed at the end. `data` is not
+    /// touched.
+    pub ephemeral: bool,
+    /// Memory for pages of the database, in bytes.
+    pub cache_bytes: u64,
+
+    /// Address of the Table service.
+    pub host: IpAddr,
+    /// Its port; 0 takes any free one.
+    pub table_port: u16,
+    /// Address of health, metrics and the admin API.
+    pub admin_host: IpAddr,
+    /// Their port; 0 takes any free one.
+    pub admin_port: u16,
+
+    /// Certificate chain in PEM form. Loaded again when it changes.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    pub tls_key: Option<PathBuf>,
+    /// Make a certificate for this machine instead.
+    pub tls_self_signed: bool,
+
+    /// Whether the account with the public key exists.
+    pub development_account: bool,
+    /// Let everybody on the network use that key, and so read and change all its data.
+    pub allow_development_key_on_network: bool,
+    /// What account keys are sealed with.
+    pub master_key: MasterKey,
+    /// Tokens of the admin API; by default one is made in the data directory.
+    pub admin_token_file: Option<PathBuf>,
+    /// How far the date of a signed request may be off, in seconds.
+    pub clock_skew_seconds: u64,
+    /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`.
+    pub trust_forwarded: bool,
+    /// Names by which clients call this server, beside addresses and `localhost`.
+    pub host_suffixes: Vec<String>,
+
+    /// Most connections at a time, per listener.
+    pub max_connections: usize,
+    /// Most connections at a time from one address.
+    pub max_connections_per_address: usize,
+    /// Most requests worked on at a time.
+    pub max_requests: usize,
+    /// Most queries among them.
+    pub max_scans: usize,
+    /// Most memory for bodies of requests, in bytes.
+    pub max_body_bytes: usize,
+    /// Longest time that running requests get at the end, in seconds.
+    pub drain_seconds: u64,
+
+    /// How the log is written.
+    pub log_format: LogFormat,
+    /// What is logged: a level, or directives such as `info,audit=off`.
+    pub log_level: String,
+    /// Print no banner.
+    pub quiet: bool,
+    /// Written when the server is ready.
+    pub ready_file: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self {
+            data: PathBuf::from("rowhouse-data"),
+            ephemeral: false,
+            cache_bytes: 128 * 1024 * 1024,
+            host: loopback,
+            table_port: 10002,
+            admin_host: loopback,
+            admin_port: 10003,
+            tls_cert: None,
+            tls_key: None,
+            tls_self_signed: false,
+            development_account: true,
+            allow_development_key_on_network: false,
+            master_key: MasterKey::None,
+            admin_token_file: None,
+            clock_skew_seconds: limits::CLOCK_SKEW_SECONDS,
+            trust_forwarded: false,
+            host_suffixes: Vec::new(),
+            max_connections: limits::CONNECTIONS_MAX,
+            max_connections_per_address: limits::CONNECTIONS_PER_ADDRESS_MAX,
+            max_requests: limits::REQUESTS_MAX,
+            max_scans: limits::SCANS_MAX,
+            max_body_bytes: limits::BODIES_BYTES_MAX,
+            drain_seconds: limits::DRAIN_SECONDS_MAX,
+            log_format: LogFormat::Text,
+            log_level: "info".to_owned(),
+            quiet: false,
+            ready_file: None,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses what would not work, or would be dangerous without saying so.
+    pub(crate) fn check(&self) -> Result<(), ServerError> {
+        let refuse = |sentence: &str| Err(ServerError::Refused(sentence.to_owned()));
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) => return refuse("--tls-cert needs --tls-key: name both files"),
+            (None, Some(_)) => return refuse("--tls-key needs --tls-cert: name both files"),
+            (Some(_), Some(_)) if self.tls_self_signed => {
+                return refuse(
+                    "--tls-self-signed makes a certificate, so leave out --tls-cert and --tls-key",
+                );
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        if self.development_account
+            && !self.host.is_loopback()
+            && !self.allow_development_key_on_network
+        {
+            return Err(ServerError::Refused(format!(
+                "the key of the development account is public, so everybody who can reach {} could \
+                 use it: add --development-account=false, or \
+                 --allow-development-key-on-network if that is what you want",
+                self.host
+            )));
+        }
+        if !self.admin_host.is_loopback() && !self.uses_tls() {
+            return Err(ServerError::Refused(format!(
+                "the admin listener would send its token unencrypted over the network at {}: add \
+                 --tls-cert and --tls-key or --tls-self-signed, or keep --admin-host on 127.0.0.1",
+                self.admin_host
+            )));
+        }
+        if self.table_port != 0
+            && self.table_port == self.admin_port
+            && overlap(self.host, self.admin_host)
+        {
+            return refuse("--table-port and --admin-port are the same: choose two");
+        }
+        let limits = [
+            ("--max-connections", self.max_connections),
+            ("--max-connections-per-address", self.max_connections_per_address),
+            ("--max-requests", self.max_requests),
+            ("--max-scans", self.max_scans),
+        ];
+        for (flag, limit) in limits {
+            if limit == 0 {
+                return Err(ServerError::Refused(format!("{flag} must be at least 1")));
+            }
+        }
+        if self.max_body_bytes < limits::BODY_BYTES_MAX {
+            return refuse("--max-body-mib must be at least 4, the size of the largest request");
+        }
+        let strange = self.host_suffixes.iter().find(|suffix| !is_host_name(suffix));
+        if let Some(suffix) = strange {
+            return Err(ServerError::Refused(format!(
+                "--host-suffix takes a name such as storage.example.org, which {suffix:?} is not"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the Table service is encrypted.
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.tls_self_signed || self.tls_cert.is_some()
+    }
+
+    pub(crate) fn table_address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.table_port)
+    }
+
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        SocketAddr::new(self.admin_host, self.admin_port)
+    }
+}
+
+/// Whether two listeners on these addresses would fight for a port.
+fn overlap(a: IpAddr, b: IpAddr) -> bool {
+    a == b || a.is_unspecified() || b.is_unspecified()
+}
+
+fn is_host_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Config)) -> Option<String> {
+        let mut config = Config::default();
+        change(&mut config);
+        config.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_default_is_fine() {
+        assert_eq!(refusal(|_| {}), None);
+    }
+
+    #[test]
+    fn dangers_and_mistakes_are_refused_with_advice() {
+        let anywhere: IpAddr = "0.0.0.0".parse().unwrap();
+        let refused = |advice: &str, change: fn(&mut Config)| {
+            let sentence = refusal(change).unwrap_or_default();
+            assert!(sentence.contains(advice), "{advice}: {sentence}");
+        };
+        refused("--development-account=false", |config| config.host = "0.0.0.0".parse().unwrap());
+        refused("--development-account=false", |config| config.host = "192.0.2.1".parse().unwrap());
+        refused("--tls-self-signed", |config| config.admin_host = "::".parse().unwrap());
+        refused("--tls-key", |config| config.tls_cert = Some("c".into()));
+        refused("--tls-cert", |config| config.tls_key = Some("k".into()));
+        refused("leave out --tls-cert", |config| {
+            config.tls_cert = Some("c".into());
+            config.tls_key = Some("k".into());
+            config.tls_self_signed = true;
+        });
+        refused("choose two", |config| config.admin_port = config.table_port);
+        refused("--max-scans must be at least 1", |config| config.max_scans = 0);
+        refused("at least 4", |config| config.max_body_bytes = 1);
+        refused("storage.example.org", |config| config.host_suffixes = vec!["a b".into()]);
+
+        let allowed: [fn(&mut Config); 4] = [
+            |config| config.host = "::1".parse().unwrap(),
+            |config| config.host = "127.1.2.3".parse().unwrap(),
+            |config| (config.table_port, config.admin_port) = (0, 0),
+            |config| config.host_suffixes = vec!["storage.example.org".into()],
+        ];
+        for change in allowed {
+            assert_eq!(refusal(change), None);
+        }
+        assert_eq!(
+            refusal(|config| (config.host, config.development_account) = (anywhere, false)),
+            None
+        );
+        assert_eq!(
+            refusal(|config| {
+                (config.host, config.allow_development_key_on_network) = (anywhere, true);
+            }),
+            None
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Why a server does not start, or ended badly: one sentence each that says what to do next.
+
+use rowhouse_http::admin::TokenError;
+use rowhouse_http::listener::TlsError;
+use rowhouse_service_account::AccountError;
+use rowhouse_store::StoreError;
+use rowhouse_store_embedded::OpenError;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a server does not start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration asks for something that would not work or would be dangerous.
+    #[error("{0}")]
+    Refused(String),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There is no usable certificate.
+    #[error("{0}: check the --tls options")]
+    Tls(#[from] TlsError),
+    /// The tokens of the admin API cannot be used.
+    #[error("{0}")]
+    Tokens(#[from] TokenError),
+    /// An address cannot be listened on.
+    #[error("{}", bind_sentence(*.address, .flags, .source))]
+    Bind {
+        /// Which address.
+        address: SocketAddr,
+        /// The options that choose address and port.
+        flags: [&'static str; 2],
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The master key cannot be used.
+    #[error("{0}")]
+    MasterKey(String),
+    /// Accounts cannot be read or written at the start.
+    #[error("the accounts cannot be opened: {0}")]
+    Accounts(#[source] AccountError),
+    /// A file of ours cannot be written.
+    #[error("cannot write {}: {source}: choose a path that can be written", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No temporary directory can be made.
+    #[error(
+        "cannot make a temporary directory: {0}: set TMPDIR to a directory that can be written"
+    )]
+    TemporaryDirectory(#[source] io::Error),
+    /// The system refuses threads or signals.
+    #[error("the system refuses what a server needs: {0}: check its limits")]
+    System(#[source] io::Error),
+    /// The store did not close as it should. What was acknowledged is safe.
+    #[error("the store did not close cleanly: {0}: run 'rowhouse check' on the data directory")]
+    Close(#[source] StoreError),
+}
+
+fn bind_sentence(address: SocketAddr, flags: &[&str; 2], source: &io::Error) -> String {
+    let (ip, port, [host_flag, port_flag]) = (address.ip(), address.port(), flags);
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "port {port} of {ip} is in use: stop the program that has it, or choose another port \
+             with {port_flag}"
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "the system does not let this user listen on port {port} of {ip}: choose a port above \
+             1023 with {port_flag}"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have the address {ip}: choose another with {host_flag}")
+        }
+        _ => format!(
+            "cannot listen on {address} ({source}): choose another address with {host_flag} or \
+             another port with {port_flag}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_cannot_be_had_is_explained() {
+        let cases = [
+            (io::ErrorKind::AddrInUse, "port 10002 of 127.0.0.1 is in use"),
+            (io::ErrorKind::PermissionDenied, "above 1023 with --table-port"),
+            (io::ErrorKind::AddrNotAvailable, "choose another with --host"),
+            (io::ErrorKind::Other, "another port with --table-port"),
+        ];
+        for (kind, expected) in cases {
+            let error = ServerError::Bind {
+                address: "127.0.0.1:10002".parse().unwrap(),
+                flags: ["--host", "--table-port"],
+                source: kind.into(),
+            };
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}

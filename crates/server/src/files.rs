@@ -1,0 +1,47 @@
+//! Limits and files of the process.
+
+use crate::error::ServerError;
+use std::fs;
+use std::path::Path;
+
+/// Takes as many descriptors as the system grants: its default for programs is far below the number
+/// of connections that a server has.
+pub(crate) fn raise_descriptor_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let mut limit = getrlimit(Resource::Nofile);
+        if limit.current != limit.maximum {
+            limit.current = limit.maximum;
+            if let Err(error) = setrlimit(Resource::Nofile, limit) {
+                tracing::debug!(%error, "the limit of descriptors stays as it is");
+            }
+        }
+    }
+}
+
+/// Writes a file so that whoever waits for it never reads half of it.
+pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), ServerError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let attempt = || {
+        fs::write(&beside, text)?;
+        fs::rename(&beside, path)
+    };
+    attempt().map_err(|source| ServerError::File { path: path.to_owned(), source })
+}
+
+/// Warns when a secret can be read by others than its owner.
+pub(crate) fn warn_if_shared(path: &Path, what: &str) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        if let Ok(metadata) = fs::metadata(path)
+            && metadata.permissions().mode() & 0o077 != 0
+        {
+            tracing::warn!(file = %path.display(), "other users can read the {what}");
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (path, what);
+}

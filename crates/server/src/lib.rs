@@ -1,0 +1,32 @@
+//! The server as one thing: configuration in, a running service out.
+//!
+//! [`run`] opens the engine, builds the services on it, starts the listeners and says when it is
+//! ready; once told to stop it drains, closes the store and returns. Whatever keeps it from
+//! starting is a [`ServerError`] whose text is one sentence that says what to do next.
+//!
+//! Here is the only place that chooses an engine, and the only one that knows all layers. Rules of
+//! the protocol and of storage are below; flags and files are above, in the binary.
+
+mod accounts;
+mod announce;
+mod banner;
+mod config;
+mod error;
+mod figures;
+mod files;
+mod logging;
+mod master_key;
+mod run;
+mod signals;
+
+pub use config::{Config, LogFormat};
+pub use error::ServerError;
+pub use logging::start as start_logging;
+pub use master_key::MasterKey;
+pub use rowhouse_store_embedded::{CheckReport, OpenError, check};
+pub use run::{run, run_until_signalled};
+
+/// Version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Name of the file in the data directory that holds the token of the admin API.
+pub const ADMIN_TOKEN_FILE: &str = "admin-token";

@@ -1,0 +1,247 @@
+//! From a configuration to a running server, and to its end.
+
+use crate::accounts::seed;
+use crate::announce::{Started, announce};
+use crate::banner::url;
+use crate::config::Config;
+use crate::error::ServerError;
+use crate::figures::observe;
+use crate::master_key::MasterKey;
+use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, signals};
+use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
+use rowhouse_http::admin::{Admin, Tokens};
+use rowhouse_http::listener::{Limits, Listener, Tls};
+use rowhouse_http::telemetry::Metrics;
+use rowhouse_http::{TableHandler, TableHandlerConfig};
+use rowhouse_service_account::AccountService;
+use rowhouse_service_table::TableService;
+use rowhouse_store::Store;
+use rowhouse_store_embedded::{Durability, EmbeddedStore, Options};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// Runs a server until the process is told to stop, with a runtime, a log and signals of its own.
+pub fn run_until_signalled(config: Config) -> Result<(), ServerError> {
+    logging::start(&config)?;
+    files::raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerError::System)?;
+    runtime.block_on(async {
+        let stop = signals::stop_requested().map_err(ServerError::System)?;
+        run(config, stop).await
+    })
+}
+
+/// Runs a server until `shutdown` resolves, then drains and closes the store.
+///
+/// Returns once everything is released. Nothing that was acknowledged depends on that.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
+    config.check()?;
+    if let Some(path) = &config.ready_file {
+        // A file of an earlier run would say that this one is ready.
+        match std::fs::remove_file(path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(ServerError::File { path: path.clone(), source });
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    let place = Place::choose(&config)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = Options {
+        cache_bytes: config.cache_bytes,
+        durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Full },
+        ..Options::new(place.path())
+    };
+    let store = Arc::new(EmbeddedStore::open(options, Arc::clone(&clock))?);
+    let outcome = match Server::start(&config, &place, &store, clock).await {
+        Ok(server) => {
+            shutdown.await;
+            tracing::info!("stopping");
+            server.stop().await;
+            tracing::info!("drained");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    let closed = store.close().await.map_err(ServerError::Close);
+    if let Some(path) = &config.ready_file {
+        let _ = std::fs::remove_file(path);
+    }
+    outcome.and(closed)
+}
+
+/// Where the data is.
+enum Place {
+    Kept(PathBuf),
+    Thrown(TempDir),
+}
+
+impl Place {
+    fn choose(config: &Config) -> Result<Self, ServerError> {
+        if !config.ephemeral {
+            return Ok(Self::Kept(config.data.clone()));
+        }
+        let directory = tempfile::Builder::new().prefix("rowhouse-").tempdir();
+        directory.map(Self::Thrown).map_err(ServerError::TemporaryDirectory)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Kept(path) => path,
+            Self::Thrown(directory) => directory.path(),
+        }
+    }
+}
+
+/// Listeners at work.
+struct Server {
+    stop: watch::Sender<bool>,
+    listeners: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Server {
+    async fn start(
+        config: &Config,
+        place: &Place,
+        store: &Arc<EmbeddedStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ServerError> {
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        if let MasterKey::File(path) = &config.master_key {
+            files::warn_if_shared(path, "master key");
+        }
+        let sealer = config.master_key.sealer(place.path())?;
+        let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(store);
+        let accounts =
+            Arc::new(AccountService::new(Arc::clone(&shared), sealer, Arc::clone(&random)));
+        let known = seed(config, &accounts).await?;
+
+        let (tokens, token_file) = tokens(config, place, &*random)?;
+        let tls = tls(config, place, &*clock)?;
+        let metrics = Arc::new(Metrics::default());
+        observe(&metrics, store, &*clock);
+        let limits = Limits {
+            connections: config.max_connections,
+            connections_per_address: config.max_connections_per_address,
+            drain_time: Duration::from_secs(config.drain_seconds),
+            ..Limits::default()
+        };
+        let bind = |address: SocketAddr, tls: Option<Tls>, flags: [&'static str; 2]| {
+            Listener::bind(address, tls, limits.clone()).map_err(|source| ServerError::Bind {
+                address,
+                flags,
+                source,
+            })
+        };
+        let table = bind(config.table_address(), tls.clone(), ["--host", "--table-port"])?
+            .with_metrics(metrics.listener("table"));
+        // The token never leaves the machine on loopback, so it needs no certificate there.
+        let admin_tls = tls.clone().filter(|_| !config.admin_host.is_loopback());
+        let admin = bind(config.admin_address(), admin_tls, ["--admin-host", "--admin-port"])?
+            .with_metrics(metrics.listener("admin"));
+
+        let table_url = url(table.local_addr(), table.is_tls());
+        let admin_url = url(admin.local_addr(), admin.is_tls());
+        let table_handler = TableHandler::new(TableHandlerConfig {
+            tables: TableService::new(Arc::clone(&shared)),
+            accounts: Arc::clone(&accounts),
+            clock: Arc::clone(&clock),
+            random,
+            metrics: Arc::clone(&metrics),
+            clock_skew_seconds: config.clock_skew_seconds,
+            max_requests: config.max_requests,
+            max_scans: config.max_scans,
+            max_body_bytes: config.max_body_bytes,
+            trust_forwarded: config.trust_forwarded,
+            guard_public_key: config.development_account,
+            own_hosts: config.host_suffixes.clone(),
+        });
+        let admin_handler = Admin {
+            accounts,
+            readiness: Arc::new(move || {
+                shared
+                    .ready()
+                    .map_err(|error| format!("{error}: mend the cause, then restart the server"))
+            }),
+            metrics,
+            tokens,
+            loopback: config.admin_host.is_loopback(),
+            endpoint: table_url.clone(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let listeners = vec![
+            tokio::spawn(table.serve(Arc::new(table_handler), stopped.clone())),
+            tokio::spawn(admin.serve(Arc::new(admin_handler), stopped)),
+        ];
+        let server = Self { stop, listeners };
+        tracing::info!(table = table_url, admin = admin_url, version = VERSION, "ready");
+        let started = Started {
+            table: table_url,
+            admin: admin_url,
+            data: match place {
+                Place::Kept(path) => Some(path.clone()),
+                Place::Thrown(_) => None,
+            },
+            token: token_file,
+            trust: tls
+                .filter(|_| config.tls_self_signed)
+                .map(|tls| tls.certificate_file().to_owned()),
+            known,
+        };
+        if let Err(error) = announce(config, started) {
+            server.stop().await;
+            return Err(error);
+        }
+        Ok(server)
+    }
+
+    /// Tells the listeners to stop and waits until the last connection is gone.
+    async fn stop(self) {
+        let _ = self.stop.send(true);
+        for listener in self.listeners {
+            if let Err(error) = listener.await {
+                tracing::error!(%error, "a listener ended in a panic");
+            }
+        }
+    }
+}
+
+fn tokens(
+    config: &Config,
+    place: &Place,
+    random: &dyn Random,
+) -> Result<(Tokens, PathBuf), ServerError> {
+    if let Some(path) = &config.admin_token_file {
+        files::warn_if_shared(path, "admin token");
+        return Ok((Tokens::load(path, random)?, path.clone()));
+    }
+    let path = place.path().join(ADMIN_TOKEN_FILE);
+    Ok((Tokens::load_or_create(&path, random)?, path))
+}
+
+fn tls(config: &Config, place: &Place, clock: &dyn Clock) -> Result<Option<Tls>, ServerError> {
+    if config.tls_self_signed {
+        let mut names = Vec::new();
+        if !config.host.is_loopback() && !config.host.is_unspecified() {
+            names.push(config.host.to_string());
+        }
+        for suffix in &config.host_suffixes {
+            names.extend([suffix.clone(), format!("*.{suffix}"), format!("*.table.{suffix}")]);
+        }
+        return Ok(Some(Tls::self_signed(place.path(), &names, clock.now())?));
+    }
+    match (&config.tls_cert, &config.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Ok(Some(Tls::from_files(certificate.clone(), key.clone())?))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,191 @@
+//! Accounts and tables as one immutable value.
+//!
+//! A request takes the current snapshot and needs no lock. Only the committer makes new ones; clones
+//! share everything that did not change. The maps agree with each other: whatever is in one is in
+//! its twin.
+
+use imbl::OrdMap;
+use rowhouse_store::{Account, AccountId, Placement, Table, TableId};
+use rowhouse_types::{AccountName, FoldedName, StoredPolicy, Timestamp};
+use rusqlite::{Connection, Row};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that a store knows beside entities.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalogue {
+    accounts: OrdMap<AccountName, Arc<Account>>,
+    account_ids: OrdMap<AccountId, Arc<Account>>,
+    tables: OrdMap<(AccountId, FoldedName), Arc<Table>>,
+    table_ids: OrdMap<TableId, Arc<Table>>,
+}
+
+impl Catalogue {
+    pub(crate) fn account(&self, name: &AccountName) -> Option<&Arc<Account>> {
+        self.accounts.get(name)
+    }
+
+    pub(crate) fn account_by_id(&self, id: AccountId) -> Option<&Arc<Account>> {
+        self.account_ids.get(&id)
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.accounts.values()
+    }
+
+    pub(crate) fn table(&self, account: AccountId, name: FoldedName) -> Option<&Arc<Table>> {
+        self.tables.get(&(account, name))
+    }
+
+    pub(crate) fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.table_ids.get(&id)
+    }
+
+    pub(crate) fn has_table(&self, id: TableId) -> bool {
+        self.table_ids.contains_key(&id)
+    }
+
+    /// The tables of an account in the order of their folded names.
+    pub(crate) fn tables(
+        &self,
+        account: AccountId,
+        from: Option<&FoldedName>,
+    ) -> impl Iterator<Item = &Arc<Table>> {
+        let from = from.cloned().unwrap_or_else(|| FoldedName::of(""));
+        self.tables
+            .range((account, from)..)
+            .take_while(move |((owner, _), _)| *owner == account)
+            .map(|(_, table)| table)
+    }
+
+    /// Adds a table or replaces the one of this id.
+    pub(crate) fn put_table(&mut self, table: Arc<Table>) {
+        self.tables.insert((table.account, table.name.folded()), Arc::clone(&table));
+        self.table_ids.insert(table.id, table);
+    }
+
+    pub(crate) fn remove_table(&mut self, id: TableId) {
+        if let Some(table) = self.table_ids.remove(&id) {
+            self.tables.remove(&(table.account, table.name.folded()));
+        }
+    }
+
+    /// Adds an account or replaces the one of this id; names never change.
+    pub(crate) fn put_account(&mut self, account: Arc<Account>) {
+        self.accounts.insert(account.name.clone(), Arc::clone(&account));
+        self.account_ids.insert(account.id, account);
+    }
+
+    /// Removes an account; its tables are removed one by one before.
+    pub(crate) fn remove_account(&mut self, id: AccountId) {
+        if let Some(account) = self.account_ids.remove(&id) {
+            self.accounts.remove(&account.name);
+        }
+    }
+
+    /// Reads everything from the database.
+    pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
+        let mut catalogue = Self::default();
+        for account in load_accounts(conn)?.into_values() {
+            catalogue.put_account(Arc::new(account));
+        }
+        for table in load_tables(conn)?.into_values() {
+            catalogue.put_table(Arc::new(table));
+        }
+        Ok(catalogue)
+    }
+}
+
+/// Why the catalogue cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("{0}")]
+    Damaged(String),
+}
+
+fn load_accounts(conn: &Connection) -> Result<BTreeMap<AccountId, Account>, LoadError> {
+    let mut accounts = BTreeMap::new();
+    let mut statement =
+        conn.prepare("SELECT id, name, created, key1, key2, version FROM accounts")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let id = AccountId(number(row, 0)?);
+        let name: String = row.get(1)?;
+        let name = name.parse().map_err(|error| damaged("the name of an account", error))?;
+        let keys = [row.get::<_, Vec<u8>>(3)?.into(), row.get::<_, Vec<u8>>(4)?.into()];
+        let created = instant(row, 2)?;
+        let settings = BTreeMap::new();
+        let version = number(row, 5)?;
+        accounts.insert(id, Account { id, name, created, keys, settings, version });
+    }
+    let mut statement = conn.prepare("SELECT account, name, value FROM account_settings")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let account = accounts
+            .get_mut(&AccountId(number(row, 0)?))
+            .ok_or_else(|| LoadError::Damaged("a setting belongs to no account".into()))?;
+        let (name, value): (String, Vec<u8>) = (row.get(1)?, row.get(2)?);
+        account.settings.insert(name.into(), value.into());
+    }
+    Ok(accounts)
+}
+
+fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError> {
+    let mut tables = BTreeMap::new();
+    let mut statement = conn
+        .prepare("SELECT id, account, name, created, placement_group, route_chars FROM tables")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let id = TableId(number(row, 0)?);
+        let name: String = row.get(2)?;
+        let name = name.parse().map_err(|error| damaged("the name of a table", error))?;
+        let group: Option<String> = row.get(4)?;
+        let route_chars = row.get(5)?;
+        let placement = Placement { group: group.map(Into::into), route_chars };
+        let (account, created) = (AccountId(number(row, 1)?), instant(row, 3)?);
+        let policies = Vec::new();
+        tables.insert(id, Table { id, account, name, created, placement, policies });
+    }
+    let mut statement = conn.prepare(
+        "SELECT table_id, id, start, expiry, permission FROM policies ORDER BY table_id, position",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let table = tables
+            .get_mut(&TableId(number(row, 0)?))
+            .ok_or_else(|| LoadError::Damaged("an access policy belongs to no table".into()))?;
+        let (id, permission): (String, Option<String>) = (row.get(1)?, row.get(4)?);
+        table.policies.push(StoredPolicy {
+            id: id.into(),
+            start: optional_instant(row, 2)?,
+            expiry: optional_instant(row, 3)?,
+            permission: permission.map(Into::into),
+        });
+    }
+    Ok(tables)
+}
+
+fn damaged(what: &str, error: impl std::fmt::Display) -> LoadError {
+    LoadError::Damaged(format!("{what} is not valid: {error}"))
+}
+
+/// A number that was not negative when it was written.
+pub(crate) fn number<T: TryFrom<i64>>(row: &Row<'_>, column: usize) -> Result<T, LoadError> {
+    let value: i64 = row.get(column)?;
+    T::try_from(value).map_err(|_| LoadError::Damaged("a number is out of its range".into()))
+}
+
+/// A time in ticks.
+pub(crate) fn instant(row: &Row<'_>, column: usize) -> Result<Timestamp, LoadError> {
+    Timestamp::from_ticks(number(row, column)?)
+        .ok_or_else(|| LoadError::Damaged("a time is out of range".into()))
+}
+
+fn optional_instant(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>, LoadError> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => instant(row, column).map(Some),
+    }
+}

@@ -1,0 +1,257 @@
+//! Changes of accounts and tables, run by the committer between batches.
+//!
+//! A change looks at the draft of the catalogue first, so a refusal leaves no trace; then it
+//! writes the database and the draft alike. The draft becomes visible when the group is committed.
+
+use crate::catalogue::Catalogue;
+use crate::committer::Fault;
+use crate::queue::Answer;
+use crate::schema::Marks;
+use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Placement, Table, TableId};
+use rowhouse_types::{StoredPolicy, TableName, Timestamp};
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What can be done to accounts and tables.
+#[derive(Debug)]
+pub(crate) enum Change {
+    CreateTable { account: AccountId, name: TableName, placement: Placement },
+    DropTable(TableId),
+    SetPolicies(TableId, Vec<StoredPolicy>),
+    CreateAccount(NewAccount),
+    SetKeys(AccountId, [Box<[u8]>; 2]),
+    SetSetting { account: AccountId, name: Box<str>, value: Option<Box<[u8]>> },
+    RemoveAccount(AccountId),
+}
+
+/// The state that a group works on until it is committed.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) marks: Marks,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) catalogue_changed: bool,
+    /// Tables dropped by this group: the sweep hears of them after the commit.
+    pub(crate) dropped: Vec<TableId>,
+}
+
+impl Change {
+    /// What it holds in memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::SetPolicies(_, policies) => policies.len() * 256,
+            Self::SetSetting { value, .. } => value.as_ref().map_or(0, |value| value.len()),
+            Self::CreateTable { .. }
+            | Self::DropTable(_)
+            | Self::CreateAccount(_)
+            | Self::SetKeys(..)
+            | Self::RemoveAccount(_) => 256,
+        }
+    }
+
+    /// Makes the change in the database and in the draft.
+    pub(crate) fn apply(
+        self,
+        conn: &Connection,
+        draft: &mut Draft,
+        now: Timestamp,
+    ) -> Result<Answer, Fault> {
+        let answer = match self {
+            Self::CreateTable { account, name, placement } => {
+                create_table(conn, draft, account, name, placement, now)
+            }
+            Self::DropTable(table) => drop_table(conn, draft, table),
+            Self::SetPolicies(table, policies) => set_policies(conn, draft, table, policies),
+            Self::CreateAccount(account) => create_account(conn, draft, account, now),
+            Self::SetKeys(account, keys) => change_account(conn, draft, account, |account| {
+                account.keys = keys;
+                Ok(())
+            }),
+            Self::SetSetting { account, name, value } => {
+                set_setting(conn, draft, account, name, value)
+            }
+            Self::RemoveAccount(account) => remove_account(conn, draft, account),
+        }?;
+        draft.catalogue_changed = true;
+        Ok(answer)
+    }
+}
+
+fn create_table(
+    conn: &Connection,
+    draft: &mut Draft,
+    account: AccountId,
+    name: TableName,
+    placement: Placement,
+    created: Timestamp,
+) -> Result<Answer, Fault> {
+    if draft.catalogue.account_by_id(account).is_none() {
+        return Err(Fault::Rejected(Conflict::AccountNotFound));
+    }
+    let folded = name.folded();
+    if draft.catalogue.table(account, folded.clone()).is_some() {
+        return Err(Fault::Rejected(Conflict::TableExists));
+    }
+    draft.marks.last_table += 1;
+    let id = TableId(draft.marks.last_table);
+    conn.prepare_cached(
+        "INSERT INTO tables (id, account, folded, name, created, placement_group, route_chars)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        id.0.cast_signed(),
+        account.0,
+        folded.as_str(),
+        name.as_str(),
+        created.ticks().cast_signed(),
+        placement.group.as_deref(),
+        placement.route_chars,
+    ])?;
+    let table = Arc::new(Table { id, account, name, created, placement, policies: Vec::new() });
+    draft.catalogue.put_table(Arc::clone(&table));
+    Ok(Answer::Table(table))
+}
+
+fn drop_table(conn: &Connection, draft: &mut Draft, table: TableId) -> Result<Answer, Fault> {
+    if !draft.catalogue.has_table(table) {
+        return Err(Fault::Rejected(Conflict::TableNotFound));
+    }
+    let id = table.0.cast_signed();
+    conn.prepare_cached("DELETE FROM policies WHERE table_id = ?1")?.execute([id])?;
+    conn.prepare_cached("DELETE FROM tables WHERE id = ?1")?.execute([id])?;
+    conn.prepare_cached("INSERT INTO dropped (table_id) VALUES (?1)")?.execute([id])?;
+    draft.catalogue.remove_table(table);
+    draft.dropped.push(table);
+    Ok(Answer::Done)
+}
+
+fn set_policies(
+    conn: &Connection,
+    draft: &mut Draft,
+    table: TableId,
+    policies: Vec<StoredPolicy>,
+) -> Result<Answer, Fault> {
+    let Some(found) = draft.catalogue.table_by_id(table) else {
+        return Err(Fault::Rejected(Conflict::TableNotFound));
+    };
+    let mut found = Table::clone(found);
+    let id = table.0.cast_signed();
+    conn.prepare_cached("DELETE FROM policies WHERE table_id = ?1")?.execute([id])?;
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO policies (table_id, position, id, start, expiry, permission)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for (position, policy) in (0_i64..).zip(&policies) {
+        insert.execute(params![
+            id,
+            position,
+            &*policy.id,
+            policy.start.map(|time| time.ticks().cast_signed()),
+            policy.expiry.map(|time| time.ticks().cast_signed()),
+            policy.permission.as_deref(),
+        ])?;
+    }
+    found.policies = policies;
+    draft.catalogue.put_table(Arc::new(found));
+    Ok(Answer::Done)
+}
+
+fn create_account(
+    conn: &Connection,
+    draft: &mut Draft,
+    new: NewAccount,
+    created: Timestamp,
+) -> Result<Answer, Fault> {
+    if draft.catalogue.account(&new.name).is_some() {
+        return Err(Fault::Rejected(Conflict::AccountExists));
+    }
+    draft.marks.last_account += 1;
+    let account = Arc::new(Account {
+        id: AccountId(draft.marks.last_account),
+        name: new.name,
+        created,
+        keys: new.keys,
+        settings: BTreeMap::new(),
+        version: 1,
+    });
+    conn.prepare_cached(
+        "INSERT INTO accounts (id, name, created, key1, key2, version)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        account.id.0,
+        account.name.as_str(),
+        created.ticks().cast_signed(),
+        &*account.keys[0],
+        &*account.keys[1],
+        account.version.cast_signed(),
+    ])?;
+    draft.catalogue.put_account(Arc::clone(&account));
+    Ok(Answer::Account(account))
+}
+
+/// Changes an account under a new version.
+fn change_account(
+    conn: &Connection,
+    draft: &mut Draft,
+    account: AccountId,
+    change: impl FnOnce(&mut Account) -> Result<(), rusqlite::Error>,
+) -> Result<Answer, Fault> {
+    let Some(found) = draft.catalogue.account_by_id(account) else {
+        return Err(Fault::Rejected(Conflict::AccountNotFound));
+    };
+    let mut found = Account::clone(found);
+    change(&mut found)?;
+    found.version += 1;
+    conn.prepare_cached("UPDATE accounts SET key1 = ?2, key2 = ?3, version = ?4 WHERE id = ?1")?
+        .execute(params![
+            account.0,
+            &*found.keys[0],
+            &*found.keys[1],
+            found.version.cast_signed()
+        ])?;
+    draft.catalogue.put_account(Arc::new(found));
+    Ok(Answer::Done)
+}
+
+fn set_setting(
+    conn: &Connection,
+    draft: &mut Draft,
+    account: AccountId,
+    name: Box<str>,
+    value: Option<Box<[u8]>>,
+) -> Result<Answer, Fault> {
+    change_account(conn, draft, account, |found| {
+        if let Some(value) = value {
+            conn.prepare_cached(
+                "INSERT INTO account_settings (account, name, value) VALUES (?1, ?2, ?3)
+                 ON CONFLICT DO UPDATE SET value = excluded.value",
+            )?
+            .execute(params![account.0, &*name, &*value])?;
+            found.settings.insert(name, value);
+        } else {
+            conn.prepare_cached("DELETE FROM account_settings WHERE account = ?1 AND name = ?2")?
+                .execute(params![account.0, &*name])?;
+            found.settings.remove(&name);
+        }
+        Ok(())
+    })
+}
+
+fn remove_account(
+    conn: &Connection,
+    draft: &mut Draft,
+    account: AccountId,
+) -> Result<Answer, Fault> {
+    if draft.catalogue.account_by_id(account).is_none() {
+        return Err(Fault::Rejected(Conflict::AccountNotFound));
+    }
+    let tables: Vec<_> = draft.catalogue.tables(account, None).map(|table| table.id).collect();
+    for table in tables {
+        drop_table(conn, draft, table)?;
+    }
+    conn.prepare_cached("DELETE FROM account_settings WHERE account = ?1")?.execute([account.0])?;
+    conn.prepare_cached("DELETE FROM accounts WHERE id = ?1")?.execute([account.0])?;
+    draft.catalogue.remove_account(account);
+    Ok(Answer::Done)
+}

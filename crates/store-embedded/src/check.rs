@@ -1,0 +1,209 @@
+//! Verifies a data directory without changing it.
+//!
+//! Reads everything once: the pages by SQLite's own check, then every account, table and entity as the
+//! store would. Problems name tables and positions, never keys or values.
+
+use crate::catalogue::{Catalogue, LoadError};
+use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::entity::with_record;
+use crate::schema::{self, Marks};
+use crate::sweep;
+use rowhouse_store::TableId;
+use rowhouse_types::{EntityKey, RecordRef, Timestamp, check_property_name, limits};
+use rusqlite::Connection;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Most problems that a report names.
+const PROBLEMS_MAX: usize = 100;
+/// How many entities are read between calls of the progress function.
+const PROGRESS_STEP: u64 = 1000;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Tables that exist.
+    pub tables: u64,
+    /// Entities in them.
+    pub entities: u64,
+    /// What is wrong, a sentence each; empty if everything is in order, and never more than a hundred.
+    pub problems: Vec<String>,
+}
+
+/// Verifies a data directory that no server uses. `progress` hears from time to time how many entities
+/// have been read.
+///
+/// An error means that the check could not be made; what it found is in the report.
+pub fn check(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, OpenError> {
+    let directory = Directory::open_existing(directory)?;
+    let path = directory.database();
+    let conn = schema::reader(&path, 16 * 1024 * 1024).map_err(|error| explain(&path, error))?;
+    let version = schema::version(&conn).map_err(|error| explain(&path, error))?;
+    check_version(&path, version)?;
+    let mut check = Check { conn: &conn, report: CheckReport::default() };
+    match check.run(progress) {
+        Ok(()) => {}
+        // What does not even load is the finding.
+        Err(LoadError::Damaged(what)) => check.problem(what),
+        Err(LoadError::Sqlite(error)) => match explain(&path, error) {
+            OpenError::Corrupt { detail, .. } => check.problem(detail),
+            other => return Err(other),
+        },
+    }
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    conn: &'a Connection,
+    report: CheckReport,
+}
+
+impl Check<'_> {
+    fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), LoadError> {
+        self.pages()?;
+        let marks = Marks::load(self.conn)?;
+        let catalogue = Catalogue::load(self.conn)?;
+        let dropped: BTreeSet<_> = sweep::dropped(self.conn)?.into_iter().collect();
+        self.catalogue(&catalogue, marks)?;
+        self.entities(&catalogue, &dropped, marks.tick, progress)
+    }
+
+    fn pages(&mut self) -> Result<(), LoadError> {
+        let mut statement =
+            self.conn.prepare(&format!("PRAGMA integrity_check({PROBLEMS_MAX})"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(0)?;
+            if text != "ok" {
+                self.problem(format!("the file: {text}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn catalogue(&mut self, catalogue: &Catalogue, marks: Marks) -> Result<(), LoadError> {
+        for account in catalogue.accounts() {
+            if marks.last_account < account.id.0 {
+                self.problem(format!("account {}: its id was never given out", account.name));
+            }
+            for table in catalogue.tables(account.id, None) {
+                self.report.tables += 1;
+                let name = format!("table {} of account {}", table.name, account.name);
+                if marks.last_table < table.id.0 {
+                    self.problem(format!("{name}: its id was never given out"));
+                }
+                if limits::POLICIES_MAX < table.policies.len() {
+                    self.problem(format!("{name}: it has too many access policies"));
+                }
+            }
+        }
+        let stored: i64 =
+            self.conn.query_row("SELECT count(*) FROM tables", [], |row| row.get(0))?;
+        if u64::try_from(stored) != Ok(self.report.tables) {
+            self.problem("a table belongs to no account, or two have one name".into());
+        }
+        let misfolded: i64 = self.conn.query_row(
+            "SELECT count(*) FROM tables WHERE folded != lower(name)",
+            [],
+            |row| row.get(0),
+        )?;
+        if misfolded > 0 {
+            self.problem(format!("{misfolded} tables are listed under a wrong name"));
+        }
+        Ok(())
+    }
+
+    fn entities(
+        &mut self,
+        catalogue: &Catalogue,
+        dropped: &BTreeSet<TableId>,
+        latest: Timestamp,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), LoadError> {
+        let conn = self.conn;
+        let mut statement = conn
+            .prepare("SELECT table_id, pk, rk, record FROM entities ORDER BY table_id, pk, rk")?;
+        let mut rows = statement.query([])?;
+        let (mut read, mut large, mut number, mut current) = (0_u64, 0_u64, 0_u64, None);
+        while let Some(row) = rows.next()? {
+            let table = TableId(row.get::<_, i64>(0)?.cast_unsigned());
+            if current != Some(table) {
+                (current, number) = (Some(table), 0);
+            }
+            number += 1;
+            read += 1;
+            if read.is_multiple_of(PROGRESS_STEP) {
+                progress(read);
+            }
+            let column = row.get_ref(3)?;
+            large += u64::from(column.as_i64().is_ok());
+            let name = match catalogue.table_by_id(table) {
+                Some(found) => found.name.as_str(),
+                None if dropped.contains(&table) => continue,
+                None => {
+                    if number == 1 {
+                        self.problem(format!("entities belong to no table (id {})", table.0));
+                    }
+                    continue;
+                }
+            };
+            self.report.entities += 1;
+            let keys = (row.get_ref(1)?.as_str(), row.get_ref(2)?.as_str());
+            let problem = match keys {
+                (Ok(partition), Ok(row)) => with_record(conn, column, |_, bytes| {
+                    Ok(entity_problem(partition, row, bytes, latest))
+                })
+                .unwrap_or_else(|fault| Some(fault.into_store_error().to_string())),
+                _ => Some("its key is not text".into()),
+            };
+            if let Some(problem) = problem {
+                self.problem(format!("table {name}, entity {number} in key order: {problem}"));
+            }
+        }
+        progress(read);
+        let stored: i64 = conn.query_row("SELECT count(*) FROM large", [], |row| row.get(0))?;
+        if u64::try_from(stored) != Ok(large) {
+            self.problem(format!("there are {stored} large records for {large} entities"));
+        }
+        Ok(())
+    }
+
+    fn problem(&mut self, what: String) {
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(what);
+        }
+    }
+}
+
+/// What is wrong with an entity, if anything.
+fn entity_problem(partition: &str, row: &str, bytes: &[u8], latest: Timestamp) -> Option<String> {
+    if let Err(error) = EntityKey::new(partition, row) {
+        return Some(format!("its key is not legal: {error}"));
+    }
+    let record = match RecordRef::parse(bytes) {
+        Ok(record) => record,
+        Err(error) => return Some(error.to_string()),
+    };
+    let mut names = BTreeSet::new();
+    for property in record.iter() {
+        match property {
+            Err(error) => return Some(error.to_string()),
+            Ok(property) => {
+                if let Err(error) = check_property_name(property.name) {
+                    return Some(format!("the name of a property is not legal: {error}"));
+                }
+                if !names.insert(property.name) {
+                    return Some("two properties have one name".into());
+                }
+            }
+        }
+    }
+    if latest < record.timestamp() {
+        return Some("its Timestamp was never given out".into());
+    }
+    match record.check_limits(partition, row) {
+        Ok(None) => None,
+        Ok(Some(_)) => Some("it exceeds the limits of an entity".into()),
+        Err(error) => Some(error.to_string()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Copies the write-ahead log into the database, and keeps the log from growing without end.
+//!
+//! A passive checkpoint disturbs nobody, but the log starts again from its beginning only at a moment
+//! when no reader needs it, and readers that overlap leave no such moment. So beyond a size a
+//! restart is tried, which holds writers back while the readers of that moment finish: briefly
+//! at first, and when the log is four times that size for as long as any page takes.
+//!
+//! A checkpoint that fails is a failed write: what a later attempt would report cannot be trusted.
+
+use crate::store::Shared;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How the committer and the sweep ask for a checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requested: bool,
+    stopped: bool,
+    /// The log is about to start again: the committer lets that go first.
+    restarting: bool,
+}
+
+impl Requests {
+    /// Asks for a checkpoint soon; asking twice is asking once.
+    pub(crate) fn request(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.requested, true) {
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the thread after the checkpoint that it is at.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a request; false when there will be none.
+    fn wait(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return false;
+            }
+            if std::mem::take(&mut state.requested) {
+                return true;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits while the log is about to start again. Without this the committer, which lets go of SQLite's
+    /// lock only to take it again, would leave no opening.
+    pub(crate) fn give_way(&self) {
+        let waited = self.changed.wait_while(self.lock(), |state| state.restarting);
+        drop(waited);
+    }
+
+    fn set_restarting(&self, restarting: bool) {
+        self.lock().restarting = restarting;
+        self.changed.notify_all();
+    }
+
+    /// Lets time pass unless the thread shall end.
+    fn pause(&self, duration: Duration) {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, duration, |state| !state.stopped);
+        drop(waited);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The life of the checkpoint thread.
+pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
+    while shared.checkpoints.wait() {
+        if shared.health.has_failed() {
+            return;
+        }
+        if let Err(error) = checkpoint(conn, shared) {
+            shared.fail(&format!("a checkpoint of the database failed: {error}"));
+            return;
+        }
+    }
+}
+
+fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
+    let hard = shared.tuning.wal_hard_frames;
+    let frames = match conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
+        Ok((frames, _)) => frames,
+        Err(error) if is_busy(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if frames < hard {
+        return Ok(());
+    }
+    let patience = match frames / hard {
+        ..2 => Duration::from_millis(100),
+        2..4 => Duration::from_secs(1),
+        4.. => Duration::from_secs(10),
+    };
+    conn.busy_timeout(patience)?;
+    shared.checkpoints.set_restarting(true);
+    let restarted = conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::RESTART);
+    shared.checkpoints.set_restarting(false);
+    match restarted {
+        Ok(_) => Ok(()),
+        Err(error) if is_busy(&error) => {
+            tracing::debug!(frames, "readers kept the log from starting again");
+            shared.checkpoints.pause(shared.tuning.restart_pause);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}

@@ -1,0 +1,229 @@
+//! The one thread that changes anything.
+//!
+//! It takes what waits, runs it in the order of arrival inside one transaction, commits once and then
+//! answers everybody, refusals too: a refusal may be due to a change of the same group, which must
+//! not be spoken of before it is durable. Groups form by themselves while the last commit waits for
+//! the disk; there is no timer. Because there is no other writer, the order of arrival explains every answer.
+
+use crate::change::Draft;
+use crate::entity::Place;
+use crate::queue::{Answer, Job, Outcome, Work};
+use crate::schema::Marks;
+use crate::store::Shared;
+use crate::sweep::{self, Note};
+use rowhouse_env::Clock;
+use rowhouse_store::{Batch, Command, Committed, Conflict, StoreError};
+use rowhouse_types::{Corrupt, Timestamp};
+use rusqlite::Connection;
+use rusqlite::wal::CheckpointMode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+/// Why a command did not run.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Its condition did not hold. Nothing was written by it.
+    Rejected(Conflict),
+    /// It met stored bytes that do not decode. Nothing was written by it.
+    Corrupt(String),
+    /// SQLite failed: nobody knows what was written.
+    Sqlite(rusqlite::Error),
+}
+
+/// Owns the writing connection.
+pub(crate) struct Committer {
+    pub(crate) conn: Connection,
+    pub(crate) marks: Marks,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sweeper: Sender<Note>,
+}
+
+impl Committer {
+    /// Works until the queue is closed and empty, or something fails. Returns the connection if
+    /// everything it was given is safely stored.
+    pub(crate) fn run(mut self) -> Option<Connection> {
+        let shared = Arc::clone(&self.shared);
+        let mut jobs = Vec::new();
+        while shared.queue.take(&mut jobs) {
+            self.group(std::mem::take(&mut jobs));
+            if shared.health.has_failed() {
+                return None;
+            }
+        }
+        Some(self.conn)
+    }
+
+    fn group(&mut self, jobs: Vec<Job>) {
+        let (work, replies): (Vec<_>, Vec<_>) =
+            jobs.into_iter().map(|job| (job.work, job.reply)).unzip();
+        let shared = Arc::clone(&self.shared);
+        // Dropped before the replies: whoever is told that the store stopped finds it stopped.
+        let _latch = LatchOnPanic(&shared);
+        match self.transact(work) {
+            Ok((draft, answers)) => {
+                self.publish(draft);
+                self.shared.counters.groups.fetch_add(1, Ordering::Relaxed);
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    // Who no longer waits has lost nothing but the answer.
+                    let _ = reply.send(answer);
+                }
+                self.look_after_the_log();
+            }
+            Err(error) => {
+                self.shared.fail(&format!("a write to the database failed: {error}"));
+                let _ = self.conn.execute_batch("ROLLBACK");
+            }
+        }
+    }
+
+    fn transact(&self, group: Vec<Work>) -> Result<(Draft, Vec<Outcome>), rusqlite::Error> {
+        let mut draft = Draft {
+            marks: self.marks,
+            catalogue: self.shared.catalogue.load().as_ref().clone(),
+            catalogue_changed: false,
+            dropped: Vec::new(),
+        };
+        self.shared.checkpoints.give_way();
+        self.execute("BEGIN IMMEDIATE")?;
+        let mut answers = Vec::with_capacity(group.len());
+        for work in group {
+            answers.push(self.run_one(work, &mut draft)?);
+        }
+        if draft.marks != self.marks {
+            draft.marks.save(&self.conn)?;
+        }
+        self.execute("COMMIT")?;
+        Ok((draft, answers))
+    }
+
+    fn run_one(&self, work: Work, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
+        let tuning = &self.shared.tuning;
+        let result = match work {
+            Work::Batch(batch) => return self.batch(batch, draft),
+            Work::Change(change) => change.apply(&self.conn, draft, self.clock.now()),
+            Work::Sweep(table) => sweep::step(&self.conn, table, tuning),
+            Work::FreePages { vacuum } => sweep::free_pages(&self.conn, vacuum),
+        };
+        match result {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(fault) => fault.at(0).map(Err),
+        }
+    }
+
+    /// Every command or none, under one tick.
+    fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
+        let tick = self.clock.now().max(draft.marks.tick.next());
+        if tick <= draft.marks.tick {
+            return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
+        }
+        let count = batch.commands.len();
+        // A lone command that is rejected has written nothing, so there is nothing to take back.
+        let guarded = count > 1;
+        if guarded {
+            self.execute("SAVEPOINT batch")?;
+        }
+        for (index, command) in batch.commands.into_iter().enumerate() {
+            if let Err(fault) = self.command(command, draft, tick) {
+                let error = fault.at(index)?;
+                if guarded {
+                    self.execute("ROLLBACK TO batch")?;
+                    self.execute("RELEASE batch")?;
+                }
+                return Ok(Err(error));
+            }
+        }
+        if guarded {
+            self.execute("RELEASE batch")?;
+        }
+        draft.marks.tick = tick;
+        draft.marks.sequence += 1;
+        self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+        let sequence = draft.marks.sequence;
+        Ok(Ok(Answer::Committed(Committed { sequence, timestamps: vec![tick; count] })))
+    }
+
+    fn command(&self, command: Command, draft: &Draft, tick: Timestamp) -> Result<(), Fault> {
+        let Command::Entity { table, key, condition, write } = command;
+        if !draft.catalogue.has_table(table) {
+            return Err(Fault::Rejected(Conflict::TableNotFound));
+        }
+        let inline_bytes = self.shared.tuning.inline_bytes;
+        Place { conn: &self.conn, table, key: &key, inline_bytes }.apply(condition, write, tick)
+    }
+
+    /// Makes a committed group visible.
+    fn publish(&mut self, draft: Draft) {
+        self.marks = draft.marks;
+        if draft.catalogue_changed {
+            self.shared.catalogue.store(Arc::new(draft.catalogue));
+        }
+        for table in draft.dropped {
+            // The sweep may have ended already; then it finds the table when the store is opened.
+            let _ = self.sweeper.send(Note::Dropped(table));
+        }
+    }
+
+    /// Calls for a checkpoint when enough has gathered in the log.
+    fn look_after_the_log(&self) {
+        let tuning = &self.shared.tuning;
+        // Does no work, just reads the two numbers. A failure here says nothing about what is stored.
+        let size = self.conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::NOOP);
+        if let Ok((frames, copied)) = size
+            && (tuning.wal_soft_frames <= frames - copied || tuning.wal_hard_frames <= frames)
+        {
+            self.shared.checkpoints.request();
+        }
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
+        self.conn.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+impl Fault {
+    /// What the caller hears, or the error that stops the store.
+    fn at(self, index: usize) -> Result<StoreError, rusqlite::Error> {
+        match self {
+            Self::Rejected(reason) => Ok(StoreError::Rejected { index, reason }),
+            Self::Corrupt(what) => Ok(StoreError::Corrupt(what)),
+            Self::Sqlite(error) => Err(error),
+        }
+    }
+
+    /// What a reader hears.
+    pub(crate) fn into_store_error(self) -> StoreError {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self.at(0) {
+            Ok(error) => error,
+            Err(error) => match error.sqlite_error_code() {
+                Some(DatabaseCorrupt | NotADatabase) => StoreError::Corrupt(error.to_string()),
+                _ => StoreError::unavailable(error),
+            },
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<Corrupt> for Fault {
+    fn from(error: Corrupt) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
+/// A panic leaves a transaction in an unknown state: that is a failed write like any other.
+struct LatchOnPanic<'a>(&'a Shared);
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("the committer panicked");
+        }
+    }
+}

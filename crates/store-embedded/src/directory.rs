@@ -1,0 +1,281 @@
+//! The data directory: who may use it, and whether what is inside is ours.
+//!
+//! Nothing is opened as a database before its header says that it is one of ours in a format that
+//! this release knows, so a refusal changes nothing. A new database is made under another name and
+//! renamed when it is whole: there is never half of one.
+
+use crate::catalogue::LoadError;
+use crate::schema;
+use crate::store::Durability;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+const DATABASE: &str = "rowhouse.db";
+const LOCK: &str = "rowhouse.lock";
+/// A database in the making, and what SQLite may have left beside it.
+const UNFINISHED: [&str; 4] =
+    ["rowhouse.db.new", "rowhouse.db.new-journal", "rowhouse.db.new-wal", "rowhouse.db.new-shm"];
+
+/// Why a data directory cannot be opened. Each says what is wrong and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error(
+        "the data directory {} is in use by another process{}: stop that one first, or choose \
+         another directory",
+        .directory.display(),
+        .holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    Locked {
+        /// The directory.
+        directory: PathBuf,
+        /// The process that wrote itself into the lock file.
+        holder: Option<u32>,
+    },
+    /// Written by a release with another format.
+    #[error(
+        "the database {} has format {found}, and this release knows formats up to {known}: use the \
+         release that wrote it, or a newer one",
+        .path.display()
+    )]
+    UnknownFormat {
+        /// The database.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// A file of the database's name that is something else.
+    #[error(
+        "the file {} is not a Rowhouse database: move it away, or choose another data directory",
+        .path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is nothing to check.
+    #[error("there is no database in {}: check the path of the data directory", .directory.display())]
+    Missing {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The path leads to something else.
+    #[error("{} is not a directory: choose another path for the data", .path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file or directory cannot be created, read or written.
+    #[error(
+        "cannot use {} ({source}): check that it exists, who owns it and whether the disk is full",
+        .path.display()
+    )]
+    Unwritable {
+        /// What was touched.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// What is stored cannot be understood.
+    #[error(
+        "the database {} is damaged ({detail}): restore a backup, or recover what is left with the \
+         sqlite3 tool",
+        .path.display()
+    )]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What was noticed.
+        detail: String,
+    },
+    /// SQLite refused for another reason.
+    #[error(
+        "the database {} cannot be opened ({source}): check the disk and the rights of the data \
+         directory",
+        .path.display()
+    )]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+/// A directory that no other process uses. Dropping it lets others in.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: Option<File>,
+}
+
+impl Directory {
+    /// Takes possession, creating directory and database if need be.
+    pub(crate) fn open(path: &Path, durability: Durability) -> Result<Self, OpenError> {
+        create_private(path)?;
+        // Before anything is touched, and again when nobody else can change it.
+        inspect(&path.join(DATABASE))?;
+        let lock = lock(path)?;
+        let directory = Self { path: path.to_owned(), _lock: Some(lock) };
+        if !inspect(&directory.database())? {
+            directory.create_database(durability)?;
+        }
+        Ok(directory)
+    }
+
+    /// Takes possession without changing or creating anything.
+    pub(crate) fn open_existing(path: &Path) -> Result<Self, OpenError> {
+        if path.exists() && !path.is_dir() {
+            return Err(OpenError::NotADirectory { path: path.to_owned() });
+        }
+        if !inspect(&path.join(DATABASE))? {
+            return Err(OpenError::Missing { directory: path.to_owned() });
+        }
+        let lock_path = path.join(LOCK);
+        let lock = match File::open(&lock_path) {
+            Ok(file) => Some(try_lock(file, path)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(OpenError::Unwritable { path: lock_path, source }),
+        };
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// The write-ahead log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join(format!("{DATABASE}-wal"))
+    }
+
+    fn create_database(&self, durability: Durability) -> Result<(), OpenError> {
+        for name in UNFINISHED {
+            let path = self.path.join(name);
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(OpenError::Unwritable { path, source });
+                }
+                _ => {}
+            }
+        }
+        let unfinished = self.path.join(UNFINISHED[0]);
+        let touched = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Unwritable { path, source }
+        };
+        // SQLite gives the files beside the database the rights of the database.
+        private().create_new(true).open(&unfinished).map_err(touched(&unfinished))?;
+        schema::create(&unfinished, durability).map_err(|error| explain(&unfinished, error))?;
+        fs::rename(&unfinished, self.database()).map_err(touched(&unfinished))?;
+        // Elsewhere directories cannot be opened, and renaming is durable by itself.
+        if cfg!(unix) && durability == Durability::Full {
+            let directory = File::open(&self.path).map_err(touched(&self.path))?;
+            directory.sync_all().map_err(touched(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells a damaged file, a full disk and everything else apart.
+pub(crate) fn explain(path: &Path, error: impl Into<LoadError>) -> OpenError {
+    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, ReadOnly};
+    let path = path.to_owned();
+    let source = match error.into() {
+        LoadError::Damaged(detail) => return OpenError::Corrupt { path, detail },
+        LoadError::Sqlite(source) => source,
+    };
+    match source.sqlite_error_code() {
+        Some(DatabaseCorrupt | NotADatabase) => {
+            OpenError::Corrupt { path, detail: source.to_string() }
+        }
+        Some(DiskFull | ReadOnly | CannotOpen) => {
+            OpenError::Unwritable { path, source: io::Error::other(source) }
+        }
+        _ => OpenError::Database { path, source },
+    }
+}
+
+/// Whether there is a database, by its header alone; an error if it is not one that we may open.
+fn inspect(path: &Path) -> Result<bool, OpenError> {
+    let mut header = Vec::new();
+    match File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(source) => return Err(OpenError::Unwritable { path: path.to_owned(), source }),
+    }
+    let foreign = || OpenError::Foreign { path: path.to_owned() };
+    let field = |at: usize| -> Option<u32> {
+        Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?))
+    };
+    let (Some(version), Some(application)) = (field(60), field(68)) else {
+        return Err(foreign());
+    };
+    if !header.starts_with(b"SQLite format 3\0") || application != schema::APPLICATION_ID {
+        return Err(foreign());
+    }
+    check_version(path, version)?;
+    Ok(true)
+}
+
+/// Refuses formats that this release does not know.
+pub(crate) fn check_version(path: &Path, found: u32) -> Result<(), OpenError> {
+    let known = schema::VERSION;
+    if (1..=known).contains(&found) {
+        return Ok(());
+    }
+    Err(OpenError::UnknownFormat { path: path.to_owned(), found, known })
+}
+
+fn create_private(path: &Path) -> Result<(), OpenError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if path.exists() {
+        return Err(OpenError::NotADirectory { path: path.to_owned() });
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|source| OpenError::Unwritable { path: path.to_owned(), source })
+}
+
+/// How files that only the owner may read are opened.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Locks the directory for this process and writes who we are into the file, for the next one's message.
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let unwritable = |source| OpenError::Unwritable { path: path.clone(), source };
+    let file = private().create(true).truncate(false).open(&path).map_err(unwritable)?;
+    let mut file = try_lock(file, directory)?;
+    file.set_len(0).map_err(unwritable)?;
+    writeln!(file, "{}", std::process::id()).map_err(unwritable)?;
+    Ok(file)
+}
+
+fn try_lock(mut file: File, directory: &Path) -> Result<File, OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let holder = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            Err(OpenError::Locked { directory: directory.to_owned(), holder })
+        }
+        Err(TryLockError::Error(source)) => {
+            Err(OpenError::Unwritable { path: directory.join(LOCK), source })
+        }
+    }
+}

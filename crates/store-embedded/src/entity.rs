@@ -1,0 +1,270 @@
+//! One command on one entity, in as few statements as its condition allows.
+//!
+//! The column `record` holds either the record itself (a blob) or the number of its row in `large`.
+//! While both the old and the new record are of the first kind, which is nearly always, condition and
+//! change are one statement, and the number of changed rows tells whether the condition held. All
+//! other cases read what is there, judge, and then write. In both ways nothing has been written when
+//! a command is rejected.
+
+use crate::committer::Fault;
+use rowhouse_store::{Condition, Conflict, TableId, Write};
+use rowhouse_types::{EntityKey, LimitExceeded, Record, RecordRef, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
+
+const SELECT: &str = "SELECT record FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
+const INSERT: &str = "INSERT INTO entities (table_id, pk, rk, record) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT DO NOTHING";
+const UPSERT: &str = "INSERT INTO entities (table_id, pk, rk, record) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT DO UPDATE SET record = excluded.record";
+const UPSERT_INLINE: &str =
+    "INSERT INTO entities (table_id, pk, rk, record) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT DO UPDATE SET record = excluded.record WHERE typeof(entities.record) = 'blob'";
+const UPDATE_INLINE: &str = "UPDATE entities SET record = ?4
+    WHERE table_id = ?1 AND pk = ?2 AND rk = ?3 AND typeof(record) = 'blob'";
+const UPDATE_TAGGED: &str = "UPDATE entities SET record = ?4
+    WHERE table_id = ?1 AND pk = ?2 AND rk = ?3
+      AND typeof(record) = 'blob' AND substr(record, 2, 8) = ?5";
+const DELETE: &str = "DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
+const DELETE_INLINE: &str = "DELETE FROM entities
+    WHERE table_id = ?1 AND pk = ?2 AND rk = ?3 AND typeof(record) = 'blob'";
+const DELETE_TAGGED: &str = "DELETE FROM entities
+    WHERE table_id = ?1 AND pk = ?2 AND rk = ?3
+      AND typeof(record) = 'blob' AND substr(record, 2, 8) = ?4";
+const LARGE_SELECT: &str = "SELECT record FROM large WHERE id = ?1";
+const LARGE_INSERT: &str = "INSERT INTO large (record) VALUES (?1)";
+const LARGE_UPDATE: &str = "UPDATE large SET record = ?2 WHERE id = ?1";
+const LARGE_DELETE: &str = "DELETE FROM large WHERE id = ?1";
+
+/// The place that a command is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) table: TableId,
+    pub(crate) key: &'a EntityKey,
+    /// Most bytes of key and record that stay in the row.
+    pub(crate) inline_bytes: usize,
+}
+
+/// What is stored there.
+struct Old {
+    /// The number of the row in `large`, if the record is there.
+    large: Option<i64>,
+    record: Vec<u8>,
+}
+
+impl Place<'_> {
+    /// Runs a command; a rejected one has changed nothing.
+    pub(crate) fn apply(
+        self,
+        condition: Condition,
+        write: Write,
+        tick: Timestamp,
+    ) -> Result<(), Fault> {
+        match write {
+            Write::Put(mut record) => {
+                record.stamp(tick);
+                self.put(condition, &record)
+            }
+            Write::Merge(patch) => self.merge(condition, patch, tick),
+            Write::Delete => self.delete(condition),
+        }
+    }
+
+    fn put(self, condition: Condition, record: &Record) -> Result<(), Fault> {
+        let bytes = record.as_bytes();
+        if self.is_inline(bytes) {
+            let changed = match condition {
+                Condition::Absent => {
+                    return match self.execute(INSERT, &[&bytes])? {
+                        0 => Err(Fault::Rejected(Conflict::EntityExists)),
+                        _ => Ok(()),
+                    };
+                }
+                Condition::Any => self.execute(UPSERT_INLINE, &[&bytes])?,
+                Condition::Exists => self.execute(UPDATE_INLINE, &[&bytes])?,
+                Condition::Matches(tag) => match tag.timestamp() {
+                    Some(time) => self.execute(UPDATE_TAGGED, &[&bytes, &stored(time)])?,
+                    None => 0,
+                },
+            };
+            if changed == 1 {
+                return Ok(());
+            }
+        }
+        let old = self.read()?;
+        judge(condition, old.as_ref())?;
+        self.store(old.as_ref(), bytes)
+    }
+
+    fn merge(self, condition: Condition, patch: Record, tick: Timestamp) -> Result<(), Fault> {
+        let old = self.read()?;
+        judge(condition, old.as_ref())?;
+        let mut merged = match &old {
+            Some(old) => Record::merge(RecordRef::parse(&old.record)?, patch.as_ref())?,
+            None => patch,
+        };
+        let (partition, row) = (self.key.partition.as_str(), self.key.row.as_str());
+        match merged.as_ref().check_limits(partition, row)? {
+            Some(LimitExceeded::Properties) => Err(Fault::Rejected(Conflict::TooManyProperties)),
+            Some(LimitExceeded::Size) => Err(Fault::Rejected(Conflict::EntityTooLarge)),
+            None => {
+                merged.stamp(tick);
+                self.store(old.as_ref(), merged.as_bytes())
+            }
+        }
+    }
+
+    fn delete(self, condition: Condition) -> Result<(), Fault> {
+        let changed = match condition {
+            Condition::Absent => 0,
+            Condition::Any | Condition::Exists => self.execute(DELETE_INLINE, &[])?,
+            Condition::Matches(tag) => match tag.timestamp() {
+                Some(time) => self.execute(DELETE_TAGGED, &[&stored(time)])?,
+                None => 0,
+            },
+        };
+        if changed == 1 {
+            return Ok(());
+        }
+        let old = self.read()?;
+        judge(condition, old.as_ref())?;
+        if let Some(old) = old {
+            self.execute(DELETE, &[])?;
+            self.delete_large(&old)?;
+        }
+        Ok(())
+    }
+
+    fn read(self) -> Result<Option<Old>, Fault> {
+        let mut statement = self.conn.prepare_cached(SELECT)?;
+        let mut rows = statement.query(params![
+            self.table.0.cast_signed(),
+            self.key.partition.as_str(),
+            self.key.row.as_str()
+        ])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        with_record(self.conn, row.get_ref(0)?, |large, record| {
+            Ok(Some(Old { large, record: record.to_vec() }))
+        })
+    }
+
+    /// Writes the record where its size puts it, and removes what stood elsewhere.
+    fn store(self, old: Option<&Old>, record: &[u8]) -> Result<(), Fault> {
+        let inline = self.is_inline(record);
+        match (inline, old.and_then(|old| old.large)) {
+            (true, _) => {
+                self.execute(UPSERT, &[&record])?;
+                if let Some(old) = old {
+                    self.delete_large(old)?;
+                }
+            }
+            (false, Some(id)) => {
+                self.conn.prepare_cached(LARGE_UPDATE)?.execute(params![id, record])?;
+            }
+            (false, None) => {
+                let id = self.conn.prepare_cached(LARGE_INSERT)?.insert(params![record])?;
+                self.execute(UPSERT, &[&id])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_large(self, old: &Old) -> Result<(), Fault> {
+        if let Some(id) = old.large {
+            self.conn.prepare_cached(LARGE_DELETE)?.execute([id])?;
+        }
+        Ok(())
+    }
+
+    /// Moving a short record out of a row with long keys would not make the row small.
+    fn is_inline(self, record: &[u8]) -> bool {
+        let keys = self.key.partition.as_str().len() + self.key.row.as_str().len();
+        keys + record.len() <= self.inline_bytes || record.len() <= self.inline_bytes / 8
+    }
+
+    /// Runs a statement whose first three parameters are the key.
+    fn execute(self, sql: &str, rest: &[&dyn ToSql]) -> Result<usize, rusqlite::Error> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        statement.raw_bind_parameter(1, self.table.0.cast_signed())?;
+        statement.raw_bind_parameter(2, self.key.partition.as_str())?;
+        statement.raw_bind_parameter(3, self.key.row.as_str())?;
+        for (index, value) in (4..).zip(rest) {
+            statement.raw_bind_parameter(index, value)?;
+        }
+        statement.raw_execute()
+    }
+}
+
+/// Reads one record on any connection.
+pub(crate) fn get(
+    conn: &Connection,
+    table: TableId,
+    key: &EntityKey,
+) -> Result<Option<Record>, Fault> {
+    let mut statement = conn.prepare_cached(SELECT)?;
+    let mut rows = statement.query(params![
+        table.0.cast_signed(),
+        key.partition.as_str(),
+        key.row.as_str()
+    ])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    with_record(conn, row.get_ref(0)?, |_, bytes| Ok(Some(Record::from_bytes(bytes.to_vec())?)))
+}
+
+/// Hands the bytes of a record to `use_it`, wherever the column says that they are, without a copy.
+///
+/// The statement that yielded the column must still be active, so that both are of one snapshot.
+pub(crate) fn with_record<T>(
+    conn: &Connection,
+    column: ValueRef<'_>,
+    use_it: impl FnOnce(Option<i64>, &[u8]) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    match column {
+        ValueRef::Blob(bytes) => use_it(None, bytes),
+        ValueRef::Integer(id) => {
+            let mut statement = conn.prepare_cached(LARGE_SELECT)?;
+            let mut rows = statement.query([id])?;
+            match rows.next()? {
+                Some(row) => match row.get_ref(0)? {
+                    ValueRef::Blob(bytes) => use_it(Some(id), bytes),
+                    _ => Err(Fault::Corrupt("a large record is not a blob".into())),
+                },
+                None => Err(Fault::Corrupt("a large record is missing".into())),
+            }
+        }
+        _ => Err(Fault::Corrupt("a record is neither a blob nor a number".into())),
+    }
+}
+
+/// Deletes a large record and tells its size, for the sweep.
+pub(crate) fn remove_large(conn: &Connection, id: i64) -> Result<usize, rusqlite::Error> {
+    let size: Option<i64> = conn
+        .prepare_cached("SELECT length(record) FROM large WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    conn.prepare_cached(LARGE_DELETE)?.execute([id])?;
+    Ok(usize::try_from(size.unwrap_or(0)).unwrap_or(0))
+}
+
+fn judge(condition: Condition, old: Option<&Old>) -> Result<(), Fault> {
+    let conflict = match (condition, old) {
+        (Condition::Any, _) | (Condition::Absent, None) | (Condition::Exists, Some(_)) => {
+            return Ok(());
+        }
+        (Condition::Absent, Some(_)) => Conflict::EntityExists,
+        (Condition::Exists | Condition::Matches(_), None) => Conflict::EntityNotFound,
+        (Condition::Matches(tag), Some(old)) => {
+            if tag.matches(RecordRef::parse(&old.record)?.timestamp()) {
+                return Ok(());
+            }
+            Conflict::ConditionNotMet
+        }
+    };
+    Err(Fault::Rejected(conflict))
+}
+
+/// A Timestamp as it stands in a record, from its second byte on.
+fn stored(time: Timestamp) -> [u8; 8] {
+    time.ticks().to_le_bytes()
+}

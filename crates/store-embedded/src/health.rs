@@ -1,0 +1,58 @@
+//! Whether the store may still acknowledge anything.
+//!
+//! The latch closes once and never opens: after a failed write nobody knows what the disk holds, and
+//! a second fsync may claim success for pages that the first one lost. Reads may go on after a
+//! failure, but not after the store was closed.
+
+use rowhouse_store::StoreError;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The latch.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    failure: OnceLock<String>,
+    closed: AtomicBool,
+}
+
+impl Health {
+    /// Notes the first failure; later ones follow from it.
+    pub(crate) fn fail(&self, what: &str) {
+        if self.failure.set(what.to_owned()).is_ok() {
+            tracing::error!(reason = what, "store failed, no more writes until restart");
+        }
+    }
+
+    /// Nothing is served from now on.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Whether reads are served.
+    pub(crate) fn readable(&self) -> Result<(), StoreError> {
+        if self.is_closed() { Err(StoreError::unavailable("the store is closed")) } else { Ok(()) }
+    }
+
+    /// Whether writes are served.
+    pub(crate) fn writable(&self) -> Result<(), StoreError> {
+        self.readable()?;
+        match self.failure.get() {
+            None => Ok(()),
+            Some(failure) => Err(StoreError::unavailable(failure.as_str())),
+        }
+    }
+
+    /// What to say to somebody whose request will never be answered.
+    pub(crate) fn unanswered(&self) -> StoreError {
+        let stopped = || StoreError::unavailable("the store stopped before it answered");
+        self.writable().err().unwrap_or_else(stopped)
+    }
+}

@@ -1,0 +1,37 @@
+//! The embedded engine: SQLite behind the store contract, one process, one directory.
+//!
+//! Every change goes through one thread (`committer`) that gathers what waits into one transaction,
+//! commits it with one fsync and then answers everybody. Reads never wait for it: point reads run on
+//! the caller's thread (`reader`), pages on threads of their own (`scan`), each on a snapshot.
+//! Accounts and tables are held in memory as an immutable snapshot (`catalogue`) that is swapped
+//! after the commit that changed it.
+//!
+//! Beside these, one thread copies the write-ahead log into the database and keeps the log bounded
+//! (`checkpoint`), and one deletes the entities of dropped tables and gives their space back
+//! (`sweep`).
+//!
+//! After a failed write the store refuses every further change until it is opened again (`health`):
+//! it never acknowledges what may not be on disk. The file is described in `docs/formats/embedded.md`.
+
+mod catalogue;
+mod change;
+mod check;
+mod checkpoint;
+mod committer;
+mod directory;
+mod entity;
+mod health;
+mod queue;
+mod reader;
+mod scan;
+mod schema;
+mod store;
+mod sweep;
+mod tuning;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{CheckReport, check};
+pub use directory::OpenError;
+pub use store::{Durability, EmbeddedStore, Options, Stats};

@@ -1,0 +1,243 @@
+//! Pages of queries, on threads of their own.
+//!
+//! A page is one read transaction, so it never shows half of a batch. The filter looks at the row
+//! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends.
+
+use crate::committer::Fault;
+use crate::entity::with_record;
+use crate::store::Shared;
+use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId};
+use rowhouse_types::{KeyRange, Position, RecordRef, Row};
+use rusqlite::{Connection, Rows, params};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// How many rows are examined between looks at the clock.
+const ROWS_PER_LOOK: u64 = 16;
+
+pub(crate) const BOUNDED: &str = "SELECT pk, rk, record FROM entities
+    WHERE table_id = ?1 AND (pk, rk) >= (?2, ?3) AND (pk, rk) < (?4, ?5) ORDER BY pk, rk";
+pub(crate) const UNBOUNDED: &str = "SELECT pk, rk, record FROM entities
+    WHERE table_id = ?1 AND (pk, rk) >= (?2, ?3) ORDER BY pk, rk";
+
+/// What waits for a scan thread.
+#[derive(Debug, Default)]
+pub(crate) struct Scans {
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<ScanJob>,
+    closed: bool,
+}
+
+/// A page and who waits for it.
+#[derive(Debug)]
+pub(crate) struct ScanJob {
+    pub(crate) table: TableId,
+    pub(crate) scan: Scan,
+    pub(crate) reply: oneshot::Sender<Result<Page, StoreError>>,
+}
+
+impl Scans {
+    pub(crate) fn push(&self, job: ScanJob, most: usize) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(StoreError::unavailable("the store is closed"));
+        }
+        if most <= state.jobs.len() {
+            return Err(StoreError::Busy);
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Drops what waits and lets the threads end after the page that they are at.
+    pub(crate) fn close(&self) {
+        let dropped = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.jobs)
+        };
+        self.filled.notify_all();
+        drop(dropped);
+    }
+
+    fn take(&self) -> Option<ScanJob> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The life of a scan thread.
+pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
+    while let Some(ScanJob { table, scan, reply }) = shared.scans.take() {
+        if reply.is_closed() {
+            continue;
+        }
+        let work = || page(conn, shared, table, &scan, &|| reply.is_closed());
+        // A panic costs its caller the page, not the others a thread.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let result =
+            result.unwrap_or_else(|_| Err(StoreError::unavailable("reading a page panicked")));
+        let _ = reply.send(result);
+    }
+}
+
+fn page(
+    conn: &Connection,
+    shared: &Shared,
+    table: TableId,
+    scan: &Scan,
+    abandoned: &dyn Fn() -> bool,
+) -> Result<Page, StoreError> {
+    let not_found = || StoreError::rejected(Conflict::TableNotFound);
+    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
+    let mut reading = Reading { conn, scan, abandoned, page: Page::default(), full: false };
+    reading.run(table).map_err(Fault::into_store_error)?;
+    // If it is there now it was not being swept when the snapshot was taken.
+    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
+    Ok(reading.page)
+}
+
+/// A page in the making.
+struct Reading<'a> {
+    conn: &'a Connection,
+    scan: &'a Scan,
+    abandoned: &'a dyn Fn() -> bool,
+    page: Page,
+    /// The page takes no more rows; what is examined now is only to see whether there is another.
+    full: bool,
+}
+
+/// Whether there is a reason to go on.
+#[derive(PartialEq, Eq)]
+enum Step {
+    Next,
+    Stop,
+}
+
+impl Reading<'_> {
+    fn run(&mut self, table: TableId) -> Result<(), Fault> {
+        let _snapshot = Snapshot::begin(self.conn)?;
+        for range in &self.scan.ranges {
+            if self.range(table, range)? == Step::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn range(&mut self, table: TableId, range: &KeyRange) -> Result<Step, Fault> {
+        let table = table.0.cast_signed();
+        let start = &range.start;
+        let sql = if range.end.is_some() { BOUNDED } else { UNBOUNDED };
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let rows = match &range.end {
+            Some(end) => statement.query(params![
+                table,
+                &*start.partition,
+                &*start.row,
+                &*end.partition,
+                &*end.row
+            ])?,
+            None => statement.query(params![table, &*start.partition, &*start.row])?,
+        };
+        self.rows(rows)
+    }
+
+    fn rows(&mut self, mut rows: Rows<'_>) -> Result<Step, Fault> {
+        while let Some(row) = rows.next()? {
+            let (partition, row_key) = (text(row, 0)?, text(row, 1)?);
+            if self.is_out_of_time() {
+                self.page.next = Some(Position::before(partition, row_key));
+                return Ok(Step::Stop);
+            }
+            self.page.examined += 1;
+            if self.row(partition, row_key, row.get_ref(2)?)? == Step::Stop {
+                self.page.next = Some(Position::before(partition, row_key));
+                return Ok(Step::Stop);
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    /// Takes the row if it matches and there is room; stops at the first match beyond.
+    fn row(
+        &mut self,
+        partition: &str,
+        row: &str,
+        record: rusqlite::types::ValueRef<'_>,
+    ) -> Result<Step, Fault> {
+        if self.full && self.scan.filter.is_none() {
+            return Ok(Step::Stop);
+        }
+        let conn = self.conn;
+        with_record(conn, record, |_, bytes| {
+            let row = Row { partition, row, record: RecordRef::parse(bytes)? };
+            let matches = match &self.scan.filter {
+                Some(filter) => filter.matches(&row)?,
+                None => true,
+            };
+            if !matches {
+                return Ok(Step::Next);
+            }
+            if self.full {
+                return Ok(Step::Stop);
+            }
+            let rows = &mut self.page.rows;
+            rows.push(&row);
+            self.full = self.scan.limit <= rows.len() || self.scan.max_bytes <= rows.byte_len();
+            Ok(Step::Next)
+        })
+    }
+
+    /// Never before the first row was examined.
+    fn is_out_of_time(&self) -> bool {
+        let examined = self.page.examined;
+        let look = examined == 1 || (examined > 0 && examined.is_multiple_of(ROWS_PER_LOOK));
+        look && (self.scan.deadline <= Instant::now() || (self.abandoned)())
+    }
+}
+
+fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, Fault> {
+    let value = row.get_ref(column)?;
+    value.as_str().map_err(|_| Fault::Corrupt("a key is not text".into()))
+}
+
+/// A read transaction that ends with the scope.
+struct Snapshot<'a>(&'a Connection);
+
+impl<'a> Snapshot<'a> {
+    fn begin(conn: &'a Connection) -> Result<Self, rusqlite::Error> {
+        conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
+        Ok(Self(conn))
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let ended = self.0.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+        if let Err(error) = ended {
+            tracing::warn!(%error, "ending a read transaction failed");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The database: its tables, its format version, and how connections to it are set up.
+//!
+//! `docs/formats/embedded.md` describes the same for people. A later format adds an entry to
+//! [`MIGRATIONS`]; what was released never changes.
+
+use crate::catalogue::{LoadError, instant, number};
+use crate::store::Durability;
+use crate::tuning::Tuning;
+use rowhouse_types::Timestamp;
+use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, OpenFlags, params};
+use std::path::Path;
+use std::time::Duration;
+
+/// Says that a SQLite file is ours: "Rowh".
+pub(crate) const APPLICATION_ID: u32 = 0x526F_7768;
+/// The newest format, which new databases have.
+#[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
+pub(crate) const VERSION: u32 = 1 + MIGRATIONS.len() as u32;
+/// What turns format n + 1 into n + 2, at index n.
+const MIGRATIONS: [&str; 0] = [];
+
+/// Bytes of the database that readers may map into memory. Pages beyond are read through the cache.
+const MAP_BYTES: i64 = 1024 * 1024 * 1024;
+/// Statements that a connection keeps prepared; more than there are.
+const STATEMENTS: usize = 64;
+/// How long anybody waits for a lock within SQLite, which only a restart of the log can hold for long.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const SCHEMA: &str = "
+CREATE TABLE meta (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    tick INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    last_table INTEGER NOT NULL,
+    last_account INTEGER NOT NULL
+) STRICT;
+INSERT INTO meta VALUES (1, 0, 0, 0, 0);
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    created INTEGER NOT NULL,
+    key1 BLOB NOT NULL,
+    key2 BLOB NOT NULL,
+    version INTEGER NOT NULL
+) STRICT;
+CREATE TABLE account_settings (
+    account INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (account, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE tables (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL,
+    folded TEXT NOT NULL,
+    name TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    placement_group TEXT,
+    route_chars INTEGER,
+    UNIQUE (account, folded)
+) STRICT;
+CREATE TABLE policies (
+    table_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    start INTEGER,
+    expiry INTEGER,
+    permission TEXT,
+    PRIMARY KEY (table_id, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE dropped (
+    table_id INTEGER PRIMARY KEY
+) STRICT;
+CREATE TABLE entities (
+    table_id INTEGER NOT NULL,
+    pk TEXT NOT NULL,
+    rk TEXT NOT NULL,
+    record ANY NOT NULL,
+    PRIMARY KEY (table_id, pk, rk)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE large (
+    id INTEGER PRIMARY KEY,
+    record BLOB NOT NULL
+) STRICT;
+";
+
+/// What must never go back: one row, written with the commits that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// The latest Timestamp that was given out.
+    pub(crate) tick: Timestamp,
+    /// The number of the latest batch.
+    pub(crate) sequence: u64,
+    /// The latest id of a table.
+    pub(crate) last_table: u64,
+    /// The latest id of an account.
+    pub(crate) last_account: u32,
+}
+
+impl Marks {
+    pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
+        let mut statement =
+            conn.prepare("SELECT tick, sequence, last_table, last_account FROM meta WHERE id = 1")?;
+        let mut rows = statement.query([])?;
+        match rows.next()? {
+            Some(row) => Ok(Self {
+                tick: instant(row, 0)?,
+                sequence: number(row, 1)?,
+                last_table: number(row, 2)?,
+                last_account: number(row, 3)?,
+            }),
+            None => Err(LoadError::Damaged("the marks are missing".into())),
+        }
+    }
+
+    pub(crate) fn save(&self, conn: &Connection) -> Result<(), rusqlite::Error> {
+        conn.prepare_cached(
+            "UPDATE meta SET tick = ?1, sequence = ?2, last_table = ?3, last_account = ?4
+             WHERE id = 1",
+        )?
+        .execute(params![
+            self.tick.ticks().cast_signed(),
+            self.sequence.cast_signed(),
+            self.last_table.cast_signed(),
+            self.last_account,
+        ])?;
+        Ok(())
+    }
+}
+
+/// Makes a new database in an empty file.
+pub(crate) fn create(path: &Path, durability: Durability) -> Result<(), rusqlite::Error> {
+    let conn = Connection::open_with_flags(path, WRITE)?;
+    synchronise(&conn, durability)?;
+    // These three must come before the first table.
+    conn.execute_batch(
+        "PRAGMA page_size = 4096; PRAGMA encoding = 'UTF-8'; PRAGMA auto_vacuum = INCREMENTAL;",
+    )?;
+    conn.execute_batch(&format!(
+        "BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};
+         {SCHEMA} COMMIT;"
+    ))?;
+    use_log(&conn)?;
+    conn.close().map_err(|(_, error)| error)
+}
+
+/// The format as the database says, its log included.
+pub(crate) fn version(conn: &Connection) -> Result<u32, rusqlite::Error> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Brings an older format up to date, a transaction per step. Afterwards the header says so, whatever
+/// becomes of the log: an older release must recognise what it does not know.
+pub(crate) fn migrate(conn: &Connection, from: u32) -> Result<(), rusqlite::Error> {
+    if from == VERSION {
+        return Ok(());
+    }
+    for (version, migration) in (2_u32..).zip(MIGRATIONS) {
+        if from < version {
+            conn.execute_batch(&format!(
+                "BEGIN IMMEDIATE; {migration}; PRAGMA user_version = {version}; COMMIT;"
+            ))?;
+        }
+    }
+    conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::TRUNCATE).map(drop)
+}
+
+const WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+/// A connection for the committer or the checkpoints.
+pub(crate) fn writer(
+    path: &Path,
+    durability: Durability,
+    cache_bytes: u64,
+    tuning: &Tuning,
+) -> Result<Connection, rusqlite::Error> {
+    let mut conn = Connection::open_with_flags(path, WRITE)?;
+    // Only a restart of the log holds the lock, for a moment: wait for it in small steps.
+    let step = Duration::from_millis(1);
+    let most = i32::try_from(PATIENCE.as_millis() / step.as_millis()).unwrap_or(i32::MAX);
+    conn.busy_handler(Some(move |tries| {
+        std::thread::sleep(step);
+        tries < most
+    }))?;
+    synchronise(&conn, durability)?;
+    use_log(&conn)?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    conn.pragma_update(None, "journal_size_limit", tuning.wal_file_bytes)?;
+    finish(&conn, cache_bytes)?;
+    Ok(conn)
+}
+
+/// A connection that cannot write.
+pub(crate) fn reader(path: &Path, cache_bytes: u64) -> Result<Connection, rusqlite::Error> {
+    let conn = Connection::open_with_flags(path, READ)?;
+    conn.busy_timeout(PATIENCE)?;
+    conn.pragma_update(None, "mmap_size", MAP_BYTES)?;
+    finish(&conn, cache_bytes)?;
+    Ok(conn)
+}
+
+fn finish(conn: &Connection, cache_bytes: u64) -> Result<(), rusqlite::Error> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    let kibibytes = i64::try_from(cache_bytes / 1024).unwrap_or(i64::MAX).max(256);
+    conn.pragma_update(None, "cache_size", -kibibytes)
+}
+
+/// A commit returns when it would survive a power cut, or at once.
+fn synchronise(conn: &Connection, durability: Durability) -> Result<(), rusqlite::Error> {
+    match durability {
+        Durability::Full => {
+            conn.pragma_update(None, "synchronous", "FULL")?;
+            // Where an ordinary fsync stops at the drive's cache.
+            conn.pragma_update(None, "fullfsync", true)?;
+            conn.pragma_update(None, "checkpoint_fullfsync", true)
+        }
+        Durability::Ephemeral => conn.pragma_update(None, "synchronous", "OFF"),
+    }
+}
+
+fn use_log(conn: &Connection) -> Result<(), rusqlite::Error> {
+    let mode: String =
+        conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    let message = "the file system cannot hold a write-ahead log".to_owned();
+    Err(rusqlite::Error::SqliteFailure(code, Some(message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::{BOUNDED, UNBOUNDED};
+
+    /// A statement of a scan must find its start in the key and take the rows as they come.
+    #[test]
+    fn scans_follow_the_primary_key() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(SCHEMA).unwrap();
+        for sql in [BOUNDED, UNBOUNDED] {
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            for index in 1..=statement.parameter_count() {
+                statement.raw_bind_parameter(index, "x").unwrap();
+            }
+            let mut rows = statement.raw_query();
+            let mut plan = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                plan.push(row.get::<_, String>(3).unwrap());
+            }
+            assert_eq!(plan.len(), 1, "{plan:?}");
+            assert!(
+                plan[0]
+                    .starts_with("SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)>(?,?)"),
+                "{plan:?}"
+            );
+            assert_eq!(plan[0].contains("(pk,rk)<(?,?)"), sql == BOUNDED, "{plan:?}");
+        }
+    }
+}

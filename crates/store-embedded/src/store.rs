@@ -1,0 +1,411 @@
+//! The store itself: opening, the methods of the contract, closing.
+
+use crate::catalogue::Catalogue;
+use crate::change::Change;
+use crate::checkpoint::{self, Requests};
+use crate::committer::Committer;
+use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::health::Health;
+use crate::queue::{Answer, Job, Queue, Refused, Work};
+use crate::reader::Readers;
+use crate::scan::{self, ScanJob, Scans};
+use crate::schema::{self, Marks};
+use crate::sweep::{self, Note, Sweeper};
+use crate::tuning::Tuning;
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use rowhouse_env::Clock;
+use rowhouse_store::{
+    Account, AccountId, Batch, Committed, Conflict, NewAccount, Page, Placement, Scan, Store,
+    StoreError, Table, TableId,
+};
+use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use tokio::sync::oneshot;
+
+/// Where and how to keep data.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Created, readable by its owner only, if it is not there.
+    pub directory: PathBuf,
+    /// Memory for pages of the database, all connections together, in bytes.
+    pub cache_bytes: u64,
+    /// How many point reads run at the same time, and how many scans.
+    pub readers: usize,
+    /// When a change counts as stored.
+    pub durability: Durability,
+}
+
+/// When a change counts as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When it would survive a power cut.
+    Full,
+    /// When the operating system has it. For directories that are thrown away afterwards.
+    Ephemeral,
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Size of the database file.
+    pub database_bytes: u64,
+    /// Size of the write-ahead log.
+    pub log_bytes: u64,
+    /// Pages of the database that hold nothing, as of a few seconds ago.
+    pub free_pages: u64,
+    /// Transactions since the store was opened.
+    pub groups: u64,
+    /// Batches that took effect since the store was opened.
+    pub commits: u64,
+    /// Changes that wait now.
+    pub queued: u64,
+}
+
+/// A store in one directory of the file system. Dropping it without closing it is a clean stop too, and
+/// waits for its threads.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    shared: Arc<Shared>,
+    running: Arc<Mutex<Option<Running>>>,
+}
+
+/// What the threads and the callers have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) tuning: Tuning,
+    pub(crate) health: Health,
+    pub(crate) queue: Queue,
+    pub(crate) scans: Scans,
+    pub(crate) catalogue: ArcSwap<Catalogue>,
+    pub(crate) checkpoints: Requests,
+    pub(crate) counters: Counters,
+    readers: Readers,
+    database: PathBuf,
+    log: PathBuf,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) groups: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) free_pages: AtomicU64,
+}
+
+/// What must be ended, in the order of the fields, when the store closes.
+#[derive(Debug)]
+struct Running {
+    notes: Sender<Note>,
+    sweeper: JoinHandle<()>,
+    committer: JoinHandle<Option<Connection>>,
+    checkpoints: JoinHandle<()>,
+    scans: Vec<JoinHandle<()>>,
+    directory: Directory,
+}
+
+impl Options {
+    /// Durable, with as many readers as there are processors and 128 MiB of cache.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let readers = thread::available_parallelism().map_or(4, |n| n.get().clamp(2, 16));
+        Self {
+            directory: directory.into(),
+            cache_bytes: 128 * 1024 * 1024,
+            readers,
+            durability: Durability::Full,
+        }
+    }
+}
+
+impl EmbeddedStore {
+    /// Opens the store in a directory, creating it if there is none. Takes as long with a million entities
+    /// as with none.
+    pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        Self::open_tuned(options, clock, Tuning::default())
+    }
+
+    pub(crate) fn open_tuned(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        tuning: Tuning,
+    ) -> Result<Self, OpenError> {
+        let Options { directory, cache_bytes, readers, durability } = options;
+        let directory = Directory::open(&directory, durability)?;
+        let path = directory.database();
+        let sqlite = |error: rusqlite::Error| explain(&path, error);
+        let readers = readers.max(1);
+        // Half for the committer, the rest for those who read.
+        let read_cache = cache_bytes / 2 / (2 * readers as u64);
+
+        let conn = schema::writer(&path, durability, cache_bytes / 2, &tuning).map_err(sqlite)?;
+        let version = schema::version(&conn).map_err(sqlite)?;
+        check_version(&path, version)?;
+        schema::migrate(&conn, version).map_err(sqlite)?;
+        let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
+        let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
+        let pending = sweep::dropped(&conn).map_err(sqlite)?;
+        let read_connections = || -> Result<Vec<Connection>, OpenError> {
+            (0..readers).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
+        };
+        let point_connections = read_connections()?;
+        let scan_connections = read_connections()?;
+        let checkpoint_connection =
+            schema::writer(&path, durability, 0, &tuning).map_err(sqlite)?;
+
+        let shared = Arc::new(Shared {
+            tuning,
+            health: Health::default(),
+            queue: Queue::new(tuning),
+            scans: Scans::default(),
+            catalogue: ArcSwap::from_pointee(catalogue),
+            checkpoints: Requests::default(),
+            counters: Counters::default(),
+            readers: Readers::new(point_connections),
+            database: directory.database(),
+            log: directory.log(),
+        });
+        let (notes, heard) = mpsc::channel();
+        let sweeper = Sweeper { shared: Arc::clone(&shared), notes: heard, pending };
+        let committer =
+            Committer { conn, marks, shared: Arc::clone(&shared), clock, sweeper: notes.clone() };
+        let for_checkpoints = Arc::clone(&shared);
+        let mut scans = Vec::with_capacity(readers);
+        for conn in scan_connections {
+            let shared = Arc::clone(&shared);
+            scans.push(spawn("rowhouse-scan", move || scan::run(&conn, &shared)));
+        }
+        let running = Running {
+            notes,
+            sweeper: spawn("rowhouse-sweep", move || sweeper.run()),
+            committer: spawn("rowhouse-commit", move || committer.run()),
+            checkpoints: spawn("rowhouse-wal", move || {
+                checkpoint::run(&checkpoint_connection, &for_checkpoints);
+            }),
+            scans,
+            directory,
+        };
+        Ok(Self { shared, running: Arc::new(Mutex::new(Some(running))) })
+    }
+
+    /// Numbers for metrics.
+    pub fn stats(&self) -> Stats {
+        let size = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let counters = &self.shared.counters;
+        Stats {
+            database_bytes: size(&self.shared.database),
+            log_bytes: size(&self.shared.log),
+            free_pages: counters.free_pages.load(Ordering::Relaxed),
+            groups: counters.groups.load(Ordering::Relaxed),
+            commits: counters.commits.load(Ordering::Relaxed),
+            queued: self.shared.queue.len() as u64,
+        }
+    }
+
+    /// Hands work to the committer and waits for its answer.
+    async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
+        self.shared.health.writable()?;
+        let (reply, answer) = oneshot::channel();
+        match self.shared.queue.push(Job { work, reply }) {
+            Ok(()) => {}
+            Err(Refused::Full) => return Err(StoreError::Busy),
+            Err(Refused::Closed) => return Err(self.shared.health.unanswered()),
+        }
+        answer.await.unwrap_or_else(|_| Err(self.shared.health.unanswered()))
+    }
+
+    async fn change(&self, change: Change) -> Result<Answer, StoreError> {
+        self.submit(Work::Change(change)).await
+    }
+
+    /// The current catalogue, unless the store is closed.
+    fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
+        self.shared.health.readable()?;
+        Ok(self.shared.catalogue.load_full())
+    }
+}
+
+impl Shared {
+    /// Stops acknowledging anything, for ever.
+    pub(crate) fn fail(&self, what: &str) {
+        self.health.fail(what);
+        self.queue.abandon();
+    }
+
+    pub(crate) fn has_table(&self, table: TableId) -> bool {
+        self.catalogue.load().has_table(table)
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
+        self.shared.health.readable()?;
+        let record = self.shared.readers.get(table, key)?;
+        // Asked afterwards: if the table is there now, it was not being swept a moment ago.
+        if !self.shared.has_table(table) {
+            return Err(StoreError::rejected(Conflict::TableNotFound));
+        }
+        Ok(record)
+    }
+
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.scans.push(ScanJob { table, scan, reply }, self.shared.tuning.scan_jobs)?;
+        let stopped = |_| Err(StoreError::unavailable("the store is closed"));
+        answer.await.unwrap_or_else(stopped)
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        match self.submit(Work::Batch(batch)).await? {
+            Answer::Committed(committed) => Ok(committed),
+            other => unreachable!("a batch is answered with {other:?}"),
+        }
+    }
+
+    async fn table(
+        &self,
+        account: AccountId,
+        name: &TableName,
+    ) -> Result<Option<Arc<Table>>, StoreError> {
+        Ok(self.catalogue()?.table(account, name.folded()).cloned())
+    }
+
+    async fn tables(
+        &self,
+        account: AccountId,
+        from: Option<&FoldedName>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Table>>, StoreError> {
+        Ok(self.catalogue()?.tables(account, from).take(limit).cloned().collect())
+    }
+
+    async fn create_table(
+        &self,
+        account: AccountId,
+        name: &TableName,
+        placement: Placement,
+    ) -> Result<Arc<Table>, StoreError> {
+        let name = name.clone();
+        match self.change(Change::CreateTable { account, name, placement }).await? {
+            Answer::Table(table) => Ok(table),
+            other => unreachable!("a new table is answered with {other:?}"),
+        }
+    }
+
+    async fn drop_table(&self, table: TableId) -> Result<(), StoreError> {
+        self.change(Change::DropTable(table)).await.map(drop)
+    }
+
+    async fn set_policies(
+        &self,
+        table: TableId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        self.change(Change::SetPolicies(table, policies)).await.map(drop)
+    }
+
+    async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
+        Ok(self.catalogue()?.account(name).cloned())
+    }
+
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        Ok(self.catalogue()?.accounts().cloned().collect())
+    }
+
+    async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
+        match self.change(Change::CreateAccount(account)).await? {
+            Answer::Account(account) => Ok(account),
+            other => unreachable!("a new account is answered with {other:?}"),
+        }
+    }
+
+    async fn set_account_keys(
+        &self,
+        account: AccountId,
+        keys: [Box<[u8]>; 2],
+    ) -> Result<(), StoreError> {
+        self.change(Change::SetKeys(account, keys)).await.map(drop)
+    }
+
+    async fn set_account_setting(
+        &self,
+        account: AccountId,
+        name: &str,
+        value: Option<Box<[u8]>>,
+    ) -> Result<(), StoreError> {
+        self.change(Change::SetSetting { account, name: name.into(), value }).await.map(drop)
+    }
+
+    async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
+        self.change(Change::RemoveAccount(account)).await.map(drop)
+    }
+
+    fn ready(&self) -> Result<(), StoreError> {
+        self.shared.health.writable()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let (shared, running) = (Arc::clone(&self.shared), Arc::clone(&self.running));
+        let (done, closed) = oneshot::channel();
+        // Waiting for threads is no work for the caller's.
+        spawn("rowhouse-close", move || {
+            let _ = done.send(stop(&shared, &running, true));
+        });
+        closed.await.unwrap_or_else(|_| Err(StoreError::unavailable("closing the store panicked")))
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        // What was acknowledged is in the log: there is nothing left that could fail.
+        let _ = stop(&self.shared, &self.running, false);
+    }
+}
+
+/// Finishes what was accepted, ends every thread and lets go of the directory. With `tidy`, what is in the
+/// log moves into the database, so that the database file is all there is.
+fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result<(), StoreError> {
+    // Held throughout: who closes at the same time waits for the end too.
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(running) = running.take() else { return Ok(()) };
+    let Running { notes, sweeper, committer, checkpoints, scans, directory } = running;
+    shared.health.close();
+    shared.queue.close();
+    shared.scans.close();
+    shared.checkpoints.stop();
+    // Their panics were told to whoever waited for them, and ended nothing that matters now.
+    let _ = notes.send(Note::Stop);
+    let _ = sweeper.join();
+    let conn = committer.join().ok().flatten();
+    let _ = checkpoints.join();
+    for scan in scans {
+        let _ = scan.join();
+    }
+    shared.readers.close();
+    let result = match conn {
+        Some(conn) if tidy && !shared.health.has_failed() => tidy_up(conn),
+        _ => Ok(()),
+    };
+    drop(directory);
+    result.map_err(StoreError::unavailable)
+}
+
+fn tidy_up(conn: Connection) -> Result<(), rusqlite::Error> {
+    conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::TRUNCATE)?;
+    // The last connection to close removes the empty log.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    conn.close().map_err(|(_, error)| error)
+}
+
+fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .expect("the operating system gives a process its first few threads")
+}

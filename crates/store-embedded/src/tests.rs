@@ -1,0 +1,263 @@
+//! Tests that need small bounds or a clock that misbehaves.
+
+#[path = "../tests/common/mod.rs"]
+#[allow(dead_code, reason = "each test file uses some of it")]
+mod common;
+
+mod bench;
+
+use crate::tuning::Tuning;
+use crate::{Durability, EmbeddedStore, Options, check};
+use common::{commit, key, page, put, record, scan_of, table};
+use rowhouse_env::{Clock, SystemClock};
+use rowhouse_store::{Batch, Conflict, Store, StoreError, TableId};
+use rowhouse_types::{KeyRange, Timestamp};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn open(directory: &Path, tuning: Tuning) -> Arc<EmbeddedStore> {
+    open_with(directory, tuning, Arc::new(SystemClock))
+}
+
+fn open_with(directory: &Path, tuning: Tuning, clock: Arc<dyn Clock>) -> Arc<EmbeddedStore> {
+    let options = Options { durability: Durability::Ephemeral, ..Options::new(directory) };
+    Arc::new(EmbeddedStore::open_tuned(options, clock, tuning).unwrap())
+}
+
+async fn fill(store: &EmbeddedStore, table: TableId, partitions: usize, padding: usize) {
+    for partition in 0..partitions {
+        let rows = (0..100).map(|row: i64| {
+            put(table, &partition.to_string(), &row.to_string(), record(row, padding))
+        });
+        commit(store, rows.collect()).await;
+    }
+}
+
+/// Waits until something is true, for seconds if need be.
+async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap()
+}
+
+/// Pages overlap all the time, so that no moment is free of readers, and writers leave no gap either.
+#[test]
+fn the_log_stays_bounded_under_constant_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning {
+        wal_soft_frames: 64,
+        wal_hard_frames: 256,
+        wal_file_bytes: 256 * 4096,
+        restart_pause: Duration::from_millis(10),
+        ..Tuning::default()
+    };
+    let bound = 5 * 256 * 4096;
+    // With every fsync, because that is when a commit holds SQLite's lock for long.
+    let options = Options::new(directory.path());
+    let clock = Arc::new(SystemClock);
+    let store = Arc::new(EmbeddedStore::open_tuned(options, clock, tuning).unwrap());
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        fill(&store, things, 50, 100).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (pages, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut tasks = Vec::new();
+        for task in 0..8_u64 {
+            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+            let (pages, written) = (Arc::clone(&pages), Arc::clone(&written));
+            tasks.push(tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    if task < 2 {
+                        page(&*store, things, KeyRange::all()).await;
+                        pages.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        let n = written.fetch_add(1, Ordering::Relaxed);
+                        let (partition, row) = ((n % 50).to_string(), (n % 100).to_string());
+                        let command = put(things, &partition, &row, record(1, 5_000));
+                        commit(&*store, vec![command]).await;
+                    }
+                }
+            }));
+        }
+        let start = Instant::now();
+        let mut largest = 0;
+        // Until six times the bound has gone through the log, at 2 pages a record or more.
+        while written.load(Ordering::Relaxed) * 2 * 4096 < 6 * bound
+            && start.elapsed() < Duration::from_secs(15)
+        {
+            largest = largest.max(store.stats().log_bytes);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stop.store(true, Ordering::Relaxed);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let (pages, written) = (pages.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
+        println!("{written} writes, {pages} pages, at most {largest} bytes of log");
+        assert!(written > 1000 && pages > 10, "{written} writes, {pages} pages");
+        assert!(largest < bound, "{largest} bytes of log after {written} writes");
+        store.close().await.unwrap();
+    });
+}
+
+/// The rows go, then the file shrinks; an account's tables go with it.
+#[tokio::test]
+async fn dropped_tables_give_their_space_back() {
+    for whole_account in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), Tuning::default());
+        let (things, large) = (table(&*store, "Things").await, table(&*store, "Large").await);
+        fill(&store, things, 100, 300).await;
+        fill(&store, large, 1, 30_000).await;
+        let full = directory.path().join("rowhouse.db");
+        store.close().await.unwrap();
+        drop(store);
+        let before = std::fs::metadata(&full).unwrap().len();
+
+        let store = open(directory.path(), Tuning::default());
+        if whole_account {
+            let account = store.accounts().await.unwrap()[0].id;
+            store.remove_account(account).await.unwrap();
+        } else {
+            store.drop_table(things).await.unwrap();
+            store.drop_table(large).await.unwrap();
+        }
+        eventually("the file shrinks", || store.stats().database_bytes < before / 5).await;
+        store.close().await.unwrap();
+        let report = check(directory.path(), &mut |_| {}).unwrap();
+        assert_eq!((report.entities, report.problems), (0, Vec::new()));
+    }
+}
+
+/// A sweep that was interrupted goes on after a restart, and a re-created table keeps its own rows.
+#[tokio::test]
+async fn a_sweep_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = Tuning { sweep_rows: 10, sweep_pause: Duration::from_hours(1), ..Tuning::default() };
+    let store = open(directory.path(), slow);
+    let things = table(&*store, "Things").await;
+    fill(&store, things, 20, 300).await;
+    store.drop_table(things).await.unwrap();
+    let again = table(&*store, "Things").await;
+    commit(&*store, vec![put(again, "0", "0", record(7, 10))]).await;
+    store.close().await.unwrap();
+    drop(store);
+    let count = |sql: &str| -> i64 {
+        let conn = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+        conn.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count("SELECT count(*) FROM dropped"), 1);
+    assert!(count("SELECT count(*) FROM entities") > 1900);
+    assert_eq!(check(directory.path(), &mut |_| {}).unwrap().entities, 1);
+
+    let store = open(directory.path(), Tuning::default());
+    eventually("nothing is left to sweep", || count("SELECT count(*) FROM dropped") == 0).await;
+    assert_eq!(count("SELECT count(*) FROM entities"), 1);
+    assert!(store.get(again, &key("0", "0")).await.unwrap().is_some());
+    assert_eq!(
+        store.get(things, &key("0", "0")).await.unwrap_err().to_string(),
+        StoreError::rejected(Conflict::TableNotFound).to_string()
+    );
+}
+
+/// Stops the committer for as long as the test holds the lock, and panics if so told.
+#[derive(Debug, Default)]
+struct Gate {
+    gate: Mutex<()>,
+    panic: AtomicBool,
+}
+
+impl Clock for Gate {
+    fn now(&self) -> Timestamp {
+        assert!(!self.panic.load(Ordering::SeqCst), "a clock that fails");
+        drop(self.gate.lock());
+        SystemClock.now()
+    }
+}
+
+/// What does not fit into the queue is refused at once; what fits is committed together.
+#[test]
+fn a_full_queue_is_busy_and_waiting_batches_share_a_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Gate::default());
+    let tuning = Tuning { queue_jobs: 20, ..Tuning::default() };
+    let store = open_with(directory.path(), tuning, clock.clone());
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        commit(&*store, vec![put(things, "p", "r", record(1, 10))]).await;
+        let insert = |n: i64| {
+            let store = Arc::clone(&store);
+            let batch = Batch::of(put(things, "p", &n.to_string(), record(n, 10)));
+            tokio::spawn(async move { store.commit(batch).await })
+        };
+        let held = clock.gate.lock();
+        let first = insert(0);
+        eventually("the first is taken", || store.stats().queued == 0).await;
+        // Whether it is taken already or still waits to be, at least nineteen more fit.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let groups = store.stats().groups;
+        let waiting: Vec<_> = (1..=20).map(insert).collect();
+        eventually("twenty wait", || store.stats().queued == 20).await;
+        let refused = insert(100).await.unwrap();
+        assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+        let read = store.get(things, &key("p", "r")).await.unwrap();
+        assert!(read.is_some(), "reads do not wait for writes");
+        drop(held);
+        first.await.unwrap().unwrap();
+        for job in waiting {
+            job.await.unwrap().unwrap();
+        }
+        assert!(store.stats().groups - groups <= 4, "twenty batches in a few groups");
+        store.close().await.unwrap();
+    });
+}
+
+/// A panic of the committer is a failed write: nothing is acknowledged any more, reads go on.
+#[tokio::test]
+async fn a_panic_latches() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Gate::default());
+    let store = open_with(directory.path(), Tuning::default(), clock.clone());
+    let things = table(&*store, "Things").await;
+    let insert = |row| Batch::of(put(things, "p", row, record(1, 10)));
+    store.commit(insert("a")).await.unwrap();
+    store.ready().unwrap();
+    clock.panic.store(true, Ordering::SeqCst);
+    assert!(matches!(store.commit(insert("b")).await, Err(StoreError::Unavailable(_))));
+    assert!(store.ready().is_err());
+    clock.panic.store(false, Ordering::SeqCst);
+    assert!(matches!(store.commit(insert("c")).await, Err(StoreError::Unavailable(_))));
+    assert!(store.get(things, &key("p", "a")).await.unwrap().is_some());
+    assert!(store.get(things, &key("p", "b")).await.unwrap().is_none());
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(directory.path(), Tuning::default());
+    assert_eq!(page(&*store, things, KeyRange::all()).await.rows.len(), 1);
+    store.commit(insert("c")).await.unwrap();
+}
+
+/// A page that nobody waits for ends, and those in the queue are not read at all.
+#[test]
+fn abandoned_pages_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning { scan_jobs: 64, ..Tuning::default() });
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        fill(&store, things, 50, 100).await;
+        for _ in 0..200 {
+            let page = store.scan(things, scan_of(KeyRange::all()));
+            let _ = tokio::time::timeout(Duration::from_micros(100), page).await;
+        }
+        let all = page(&*store, things, KeyRange::all()).await;
+        assert_eq!(all.rows.len(), 5000);
+        store.close().await.unwrap();
+    });
+}

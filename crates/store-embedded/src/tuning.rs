@@ -1,0 +1,70 @@
+//! The engine's own bounds and rhythms, in one place so that tests can make them small.
+
+use std::time::Duration;
+
+/// Sizes and pauses that no user needs to set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tuning {
+    /// Most jobs that may wait for the committer; one more is refused as busy.
+    pub(crate) queue_jobs: usize,
+    /// Most bytes of records and keys that may wait for the committer.
+    pub(crate) queue_bytes: usize,
+    /// Most commands in one transaction. A group takes at least one job, however large.
+    pub(crate) group_commands: usize,
+    /// Most bytes of records and keys in one transaction.
+    pub(crate) group_bytes: usize,
+    /// Most pages of queries that may wait for a scan thread.
+    pub(crate) scan_jobs: usize,
+    /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
+    ///
+    /// Just under a quarter of a page, because SQLite moves what is longer than that to overflow pages,
+    /// one at least for each row. By `where_records_spill` a record of 1,100 bytes occupies 4,700 bytes in
+    /// its row and 1,400 in the side table, and is written and found by key there in about half the time.
+    /// One of 700 bytes takes nearly the same space in both, and in the side table scans pay a second
+    /// lookup for it.
+    pub(crate) inline_bytes: usize,
+    /// Frames of the log (a page each) not yet copied into the database that start a checkpoint.
+    pub(crate) wal_soft_frames: i32,
+    /// Frames in the log beyond which writers wait a moment so that it can start again from its
+    /// beginning. The wait is short at first and at four times this long enough for any page.
+    pub(crate) wal_hard_frames: i32,
+    /// Bytes to which the log's file is cut when it starts again.
+    pub(crate) wal_file_bytes: i64,
+    /// Pause after an attempt to restart the log that readers prevented.
+    pub(crate) restart_pause: Duration,
+    /// Rows that a step of the sweep deletes.
+    pub(crate) sweep_rows: usize,
+    /// Bytes of large records that end a step of the sweep early.
+    pub(crate) sweep_bytes: usize,
+    /// Pause between steps of the sweep, and until the queue is looked at again when it is long.
+    pub(crate) sweep_pause: Duration,
+    /// Jobs waiting for the committer above which the sweep waits.
+    pub(crate) sweep_queue: usize,
+    /// Free pages that are kept for the next writes and not returned to the file system.
+    pub(crate) free_pages_kept: u64,
+    /// How often the number of free pages is looked at without a cause.
+    pub(crate) free_pages_interval: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            queue_jobs: 4096,
+            queue_bytes: 64 * 1024 * 1024,
+            group_commands: 1024,
+            group_bytes: 4 * 1024 * 1024,
+            scan_jobs: 1024,
+            inline_bytes: 960,
+            wal_soft_frames: 2048,
+            wal_hard_frames: 16 * 1024,
+            wal_file_bytes: 16 * 1024 * 1024,
+            restart_pause: Duration::from_millis(500),
+            sweep_rows: 500,
+            sweep_bytes: 2 * 1024 * 1024,
+            sweep_pause: Duration::from_millis(2),
+            sweep_queue: 8,
+            free_pages_kept: 64,
+            free_pages_interval: Duration::from_secs(5),
+        }
+    }
+}

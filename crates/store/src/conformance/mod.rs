@@ -1,0 +1,216 @@
+//! One test per promise of the contract, for every engine.
+//!
+//! An engine implements [`Engine`], its test file calls
+//! [`conformance_suite!`](crate::conformance_suite) once, and every promise becomes a test of its own
+//! name. The same list is [`PROMISES`], from which the table of guarantees in the documentation is
+//! made, so a promise without a test cannot be documented.
+//!
+//! The suite asks only what the contract says. Where the contract leaves freedom (how often a read of
+//! a dropped table says so, how far a scan looked ahead) every permitted answer passes.
+
+use crate::Store;
+use async_trait::async_trait;
+use rowhouse_env::SimulatedClock;
+use std::future::Future;
+use std::sync::Arc;
+
+pub mod accounts;
+pub mod batches;
+pub mod entities;
+pub mod extremes;
+pub mod isolation;
+pub mod lifecycle;
+pub mod random;
+pub mod scans;
+pub mod tables;
+pub mod timestamps;
+
+mod fixture;
+
+/// Makes stores of one kind for the suite.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// A new and empty store that reads the time from [`Engine::clock`].
+    async fn open(&self) -> Arc<dyn Store>;
+
+    /// Closes the store and opens the same data again; `None`, leaving the store as it is, if the
+    /// engine keeps nothing.
+    async fn reopen(&self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>>;
+
+    /// The clock of the stores it opens.
+    fn clock(&self) -> &SimulatedClock;
+}
+
+/// For which engines a promise holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every engine.
+    All,
+    /// Engines of one node; engines of several keep it within a partition or not at all.
+    SingleNode,
+}
+
+/// One promise of the contract.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// The name of its test.
+    pub name: &'static str,
+    /// Where it holds.
+    pub scope: Scope,
+    /// What it says to a user.
+    pub sentence: &'static str,
+}
+
+/// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
+/// test. `conformance_suite!(all, expr)` leaves out the promises of single-node engines.
+#[macro_export]
+macro_rules! conformance_suite {
+    (@list $then:ident { $($args:tt)* }) => {
+        $crate::conformance_suite! { @$then { $($args)* }
+            All entities::conditions_decide
+                "A write happens exactly when its condition holds, and a refusal names what did not hold.";
+            All entities::put_replaces_everything
+                "A put leaves exactly what it was given.";
+            All entities::merge_keeps_and_overwrites
+                "A merge overwrites the properties it names and keeps the others, in their order.";
+            All entities::merge_is_held_to_limits
+                "A merge whose result would exceed the limits of an entity is refused and changes nothing.";
+            All entities::delete_removes
+                "A deleted entity is gone for reads, scans and conditions.";
+            All batches::batch_is_all_or_none
+                "A batch takes effect as a whole or not at all, and the first failing command is named by position.";
+            All batches::later_commands_see_earlier_ones
+                "Commands of a batch see the effects of those before them.";
+            All batches::batch_spans_tables_and_partitions
+                "A batch may change entities of several tables and partitions, all or none.";
+            All batches::sequence_rises_in_a_partition
+                "The sequence number rises with every commit of a partition.";
+            SingleNode batches::sequence_rises_in_the_store
+                "The sequence number rises with every commit of the store.";
+            All timestamps::timestamps_are_those_stored
+                "The Timestamps that a commit answers are those that reads return.";
+            All timestamps::etag_of_an_entity_never_repeats
+                "An ETag never repeats for one key, not even after a delete or a clock set back.";
+            All timestamps::etag_never_repeats_after_reopening
+                "An ETag never repeats for one key after a restart, whatever the wall clock says.";
+            SingleNode timestamps::timestamps_rise_over_the_store
+                "Timestamps rise strictly from commit to commit over the whole store, across restarts and a clock set back.";
+            All timestamps::timestamps_follow_the_clock
+                "A Timestamp is the time of the commit as long as the clock goes forward.";
+            All scans::scan_is_in_key_order
+                "Scans return entities in the byte order of PartitionKey, then RowKey.";
+            All scans::scan_reads_its_ranges_only
+                "Scans return what is in their ranges and examine nothing else.";
+            All scans::scan_applies_its_filter
+                "Scans return exactly the entities that satisfy the filter.";
+            All scans::scan_ends_at_its_limit
+                "A page holds at most as many entities as asked for and names where the next one starts.";
+            All scans::scan_ends_at_its_bytes
+                "A page ends with the entity that reaches the bytes asked for.";
+            All scans::next_is_a_match
+                "After a full page, the place to resume is the next entity that satisfies the filter; without one there is none.";
+            All scans::scan_past_its_deadline_makes_progress
+                "A page whose time is over has still examined an entity and says where to resume.";
+            All scans::scan_resumes_at_a_deleted_entity
+                "Resuming works whether or not the entity at that place still exists.";
+            All scans::scan_counts_what_it_examined
+                "A page says how many entities were looked at.";
+            All isolation::page_is_a_snapshot_of_a_partition
+                "A page shows each partition at one moment: no batch half there.";
+            SingleNode isolation::page_is_one_snapshot
+                "A page shows all partitions at one moment.";
+            All isolation::increments_by_etag_lose_nothing
+                "Concurrent read-modify-write with ETags loses no update.";
+            All isolation::batches_are_serialisable
+                "There is one order of batches that explains every answer.";
+            All isolation::answered_writes_are_seen
+                "A read that starts after a write was answered sees it.";
+            All isolation::one_of_many_inserts_wins
+                "Of concurrent inserts of one key exactly one succeeds.";
+            All tables::table_names_ignore_case
+                "Tables are found whatever the case of the name, and keep the case they were created with.";
+            All tables::tables_are_listed_in_order
+                "Tables are listed in the order of their names, page by page.";
+            All tables::recreated_table_is_empty
+                "A table created under an old name has a new id and none of the old entities.";
+            All tables::dropped_table_takes_no_writes
+                "No write into a table is acknowledged after its drop was.";
+            All tables::placement_is_kept
+                "The placement of a table is kept as it was given.";
+            All tables::policies_are_replaced
+                "Access policies are kept in order and replaced as a whole.";
+            All accounts::account_is_kept_as_given
+                "An account is found by name with its keys; a second one of the same name is refused.";
+            All accounts::account_version_rises
+                "The version of an account rises with every change of its keys and settings.";
+            All accounts::removed_account_takes_its_tables_along
+                "Removing an account removes its tables; its id is never used again.";
+            All accounts::accounts_do_not_share_tables
+                "Tables of the same name in two accounts have nothing in common.";
+            All extremes::longest_keys_are_kept
+                "Every legal key is kept: up to 1,024 UTF-16 units in each half, of any characters.";
+            All extremes::similar_keys_stay_apart
+                "Keys that are prefixes of each other or differ in one character are different entities.";
+            All extremes::every_value_is_kept
+                "Every value of every type comes back bit for bit.";
+            All extremes::largest_entities_are_kept
+                "Entities of 1 MiB and of 252 properties are kept.";
+            All lifecycle::everything_survives_reopening
+                "Whatever was answered is there after a restart.";
+            All lifecycle::ids_are_not_reused_after_reopening
+                "Ids of accounts and tables are never used again, across restarts too.";
+            All lifecycle::close_refuses_writes
+                "A closed store refuses writes and says that it is not ready; closing again does nothing.";
+            All lifecycle::close_finishes_what_it_accepted
+                "A write that was answered while the store closed is there afterwards; one that was refused left nothing.";
+            All random::behaves_as_the_model
+                "On random sequences of operations every answer is that of the naive model.";
+        }
+    };
+    (@table {} $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+        /// Every promise, in the order of the contract.
+        pub const PROMISES: &[Promise] = &[$(
+            Promise { name: stringify!($name), scope: Scope::$scope, sentence: $sentence },
+        )*];
+    };
+    (@tests { $only:ident $engine:expr } $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+        $(
+            #[doc = $sentence]
+            #[test]
+            fn $name() {
+                let (only, scope) =
+                    ($crate::conformance::Scope::$only, $crate::conformance::Scope::$scope);
+                $crate::conformance::run_in_scope(only, scope, || $engine, |engine| async move {
+                    $crate::conformance::$module::$name(&engine).await
+                });
+            }
+        )*
+    };
+    (all, $engine:expr) => { $crate::conformance_suite! { @list tests { All $engine } } };
+    ($engine:expr) => { $crate::conformance_suite! { @list tests { SingleNode $engine } } };
+}
+
+conformance_suite! { @list table {} }
+
+/// Runs one test of the suite on a runtime of its own, so that an engine's test file needs none.
+///
+/// `widest` is what the engine claims; a test beyond it passes without running.
+pub fn run_in_scope<E, F>(
+    widest: Scope,
+    scope: Scope,
+    engine: impl FnOnce() -> E,
+    test: impl FnOnce(E) -> F,
+) where
+    E: Engine,
+    F: Future<Output = ()>,
+{
+    if widest == Scope::All && scope == Scope::SingleNode {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .expect("a runtime can be made");
+    runtime.block_on(async { test(engine()).await });
+}

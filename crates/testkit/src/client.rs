@@ -1,0 +1,208 @@
+//! A client of the Table service that signs what it sends.
+
+use crate::batch::{BatchAnswer, Operation, multipart};
+use crate::connection::{Connection, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rowhouse_auth::{Request, Scheme, sign};
+use rowhouse_env::{Clock, SystemClock};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+
+/// The well-known development account.
+pub const DEV_ACCOUNT: &str = "devstoreaccount1";
+/// Its well-known key, in Base64.
+pub const DEV_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Path-style access to one account over one kept connection.
+#[derive(Debug)]
+pub struct Client {
+    address: SocketAddr,
+    account: String,
+    key: Vec<u8>,
+    connection: Option<Connection>,
+}
+
+impl Client {
+    /// The development account of the server there.
+    pub fn new(address: SocketAddr) -> Self {
+        Self::with_account(address, DEV_ACCOUNT, DEV_KEY)
+    }
+
+    /// Any account, with its key in Base64.
+    pub fn with_account(address: SocketAddr, account: &str, key: &str) -> Self {
+        let key = STANDARD.decode(key).expect("a key is Base64");
+        Self { address, account: account.to_owned(), key, connection: None }
+    }
+
+    /// The bytes of a signed request for a path below the account. The body is not among them, its length
+    /// is.
+    pub fn head(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        length: Option<usize>,
+    ) -> Vec<u8> {
+        let date = SystemClock.now().rfc1123();
+        let target = format!("/{}/{path}", self.account);
+        let (bare, query) = target.split_once('?').unwrap_or((&target, ""));
+        let query: Vec<(String, String)> = query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let mut all = vec![("x-ms-date", date.as_str())];
+        for (name, value) in
+            [("x-ms-version", "2019-02-02"), ("Accept", "application/json;odata=minimalmetadata")]
+        {
+            if !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)) {
+                all.push((name, value));
+            }
+        }
+        all.extend_from_slice(headers);
+        let find = |name: &str| {
+            all.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+        };
+        let signed =
+            Request { method, account: &self.account, path: bare, query: &query, header: &find };
+        let authorization =
+            sign::shared_key(&signed, Scheme::SharedKey, &self.key).expect("it has a date");
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address);
+        for (name, value) in &all {
+            let _ = write!(text, "{name}: {value}\r\n");
+        }
+        let _ = write!(text, "Authorization: {authorization}\r\n");
+        if let Some(length) = length {
+            let _ = write!(text, "Content-Length: {length}\r\n");
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+
+    /// Sends a signed request and reads the answer. After an error nobody knows whether it took effect.
+    pub fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Response> {
+        let length = (!body.is_empty() || method != "GET").then_some(body.len());
+        let mut bytes = self.head(method, path, headers, length);
+        bytes.extend_from_slice(body);
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Connection::open(self.address)?,
+        };
+        connection.send(&bytes)?;
+        let response = connection.receive(method)?;
+        if !response.closes() {
+            self.connection = Some(connection);
+        }
+        Ok(response)
+    }
+
+    /// As [`Client::try_request`], but the server must answer.
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        self.try_request(method, path, headers, body)
+            .unwrap_or_else(|error| panic!("no answer to {method}: {error}"))
+    }
+
+    /// Creates a table; panics unless it was created.
+    pub fn create_table(&mut self, name: &str) {
+        let body = serde_json::json!({ "TableName": name }).to_string();
+        let headers = [("Content-Type", "application/json"), ("Prefer", "return-no-content")];
+        let response = self.request("POST", "Tables", &headers, body.as_bytes());
+        assert_eq!(response.status, 204, "{}", response.text());
+    }
+
+    /// Inserts an entity given as JSON; 204 when it worked.
+    pub fn insert(&mut self, table: &str, entity: &Value) -> io::Result<Response> {
+        let headers = [("Content-Type", "application/json"), ("Prefer", "return-no-content")];
+        self.try_request("POST", table, &headers, entity.to_string().as_bytes())
+    }
+
+    /// Replaces (`PUT`) or merges (`PATCH`); without a tag it may also insert.
+    pub fn update(
+        &mut self,
+        method: &str,
+        path: &str,
+        if_match: Option<&str>,
+        properties: &Value,
+    ) -> io::Result<Response> {
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(if_match.map(|tag| ("If-Match", tag)));
+        self.try_request(method, path, &headers, properties.to_string().as_bytes())
+    }
+
+    /// Deletes an entity.
+    pub fn delete(&mut self, path: &str, if_match: &str) -> io::Result<Response> {
+        self.try_request("DELETE", path, &[("If-Match", if_match)], b"")
+    }
+
+    /// Reads one entity.
+    pub fn get(&mut self, table: &str, partition: &str, row: &str) -> Response {
+        self.request("GET", &entity_path(table, partition, row), &[], b"")
+    }
+
+    /// Every entity that satisfies the filter, over all pages.
+    pub fn query(&mut self, table: &str, filter: &str) -> Vec<Value> {
+        let mut entities = Vec::new();
+        let mut token = String::new();
+        loop {
+            let path = format!("{table}()?$filter={}{token}", encode(filter));
+            let response = self.request("GET", &path, &[], b"");
+            assert_eq!(response.status, 200, "{}", response.text());
+            let mut page = response.json();
+            let Value::Array(values) = page["value"].take() else { panic!("a page has a list") };
+            entities.extend(values);
+            token.clear();
+            for name in ["NextPartitionKey", "NextRowKey"] {
+                if let Some(value) = response.header(&format!("x-ms-continuation-{name}")) {
+                    let _ = write!(token, "&{name}={}", encode(value));
+                }
+            }
+            if token.is_empty() {
+                return entities;
+            }
+        }
+    }
+
+    /// Runs an entity group transaction.
+    pub fn batch(&mut self, operations: &[Operation]) -> io::Result<BatchAnswer> {
+        let base = format!("http://{}/{}", self.address, self.account);
+        let (content_type, body) = multipart(&base, operations);
+        let response =
+            self.try_request("POST", "$batch", &[("Content-Type", &content_type)], &body)?;
+        Ok(BatchAnswer::new(response))
+    }
+}
+
+/// Percent-encodes everything but letters, digits and `-_.~`.
+pub fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The path of an entity below the account.
+pub fn entity_path(table: &str, partition: &str, row: &str) -> String {
+    let quoted = |text: &str| encode(&text.replace('\'', "''"));
+    format!("{table}(PartitionKey='{}',RowKey='{}')", quoted(partition), quoted(row))
+}

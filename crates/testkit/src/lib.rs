@@ -1,0 +1,19 @@
+//! What tests of the whole product share: the built server, and a client that may also misbehave.
+//!
+//! [`TestServer`] runs the binary on free ports and a directory of its own, kills and restarts it.
+//! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
+//! that a test can say what no library would. Both block: a test that wants many at once uses threads.
+//!
+//! Only ever a development dependency. Helpers panic, with the reason, where a test could not go on.
+
+mod batch;
+mod client;
+mod connection;
+mod server;
+mod victim;
+
+pub use batch::{BatchAnswer, Operation, Part, multipart};
+pub use client::{Client, DEV_ACCOUNT, DEV_KEY, encode, entity_path};
+pub use connection::{Connection, Response};
+pub use server::{TestServer, binary, is_release, seed};
+pub use victim::Victim;

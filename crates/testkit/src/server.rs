@@ -1,0 +1,255 @@
+//! The built binary as a child process.
+
+use crate::client::Client;
+use rowhouse_env::{Random, SystemRandom};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a server may take to be ready, even on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A running server with a directory of its own. Killed when dropped.
+#[derive(Debug)]
+pub struct TestServer {
+    directory: TempDir,
+    data: PathBuf,
+    arguments: Vec<String>,
+    child: Child,
+    table: SocketAddr,
+    admin: SocketAddr,
+    started_in: Duration,
+}
+
+impl TestServer {
+    /// A server on an empty directory.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server on an empty directory, with further arguments of `serve`.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let data = directory.path().join("data");
+        Self::launch_in(directory, data, arguments)
+    }
+
+    /// A server with its data below an existing directory, which is left alone when the server is dropped.
+    pub fn start_in(parent: &Path, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        Self::launch_in(directory, parent.join("data"), arguments)
+    }
+
+    fn launch_in(directory: TempDir, data: PathBuf, arguments: &[&str]) -> Self {
+        let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
+        let started = launch(directory.path(), &data, &arguments);
+        Self {
+            directory,
+            data,
+            arguments,
+            child: started.child,
+            table: started.table,
+            admin: started.admin,
+            started_in: started.took,
+        }
+    }
+
+    /// Where the Table service listens.
+    pub fn address(&self) -> SocketAddr {
+        self.table
+    }
+
+    /// Where health, metrics and the admin API are.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// From starting the process to being ready, the last time.
+    pub fn started_in(&self) -> Duration {
+        self.started_in
+    }
+
+    /// A client of the development account, with a connection of its own.
+    pub fn client(&self) -> Client {
+        Client::new(self.table)
+    }
+
+    /// Ends the process at once, as a crash would (SIGKILL).
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the server can be killed");
+        self.child.wait().expect("the server can be waited for");
+    }
+
+    /// Starts it again on the same directory; ports may change.
+    pub fn restart(&mut self) {
+        let ended = self.child.try_wait().expect("the server can be asked");
+        assert!(ended.is_some(), "stop or kill the server before it is started again");
+        let started = launch(self.directory.path(), &self.data, &self.arguments);
+        (self.child, self.table, self.admin) = (started.child, started.table, started.admin);
+        self.started_in = started.took;
+    }
+
+    /// Asks it to end (SIGTERM) and waits.
+    pub fn stop(&mut self) -> ExitStatus {
+        let asked = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        assert!(asked.is_ok_and(|status| status.success()), "the server can be signalled");
+        wait(&mut self.child, READY_WITHIN).expect("the server ends when asked")
+    }
+
+    /// Whether the process is still there.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Everything it has printed since its first start.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(log_path(self.directory.path())).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Resident memory, in bytes.
+    pub fn rss(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).expect("the server is running");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.expect("the kernel says how much") * 1024
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail = log.lines().rev().take(30).collect::<Vec<_>>();
+            eprintln!("last lines of the server's log:");
+            for line in tail.iter().rev() {
+                eprintln!("  {line}");
+            }
+        }
+    }
+}
+
+struct Started {
+    child: Child,
+    table: SocketAddr,
+    admin: SocketAddr,
+    took: Duration,
+}
+
+fn log_path(directory: &Path) -> PathBuf {
+    directory.join("server.log")
+}
+
+fn launch(directory: &Path, data: &Path, arguments: &[String]) -> Started {
+    let program = binary();
+    let ready = directory.join("ready.json");
+    let _ = fs::remove_file(&ready);
+    let log = fs::File::options().create(true).append(true).open(log_path(directory));
+    let log = log.expect("a log file can be made");
+    let began = Instant::now();
+    let mut child = Command::new(program)
+        .arg("serve")
+        .arg("--data")
+        .arg(data)
+        .args(["--table-port", "0", "--admin-port", "0", "--ready-file"])
+        .arg(&ready)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file handle can be copied"))
+        .stderr(log)
+        .spawn()
+        .expect("the server can be started");
+    loop {
+        let text = fs::read_to_string(&ready).unwrap_or_default();
+        // The line is complete when its end is there.
+        if text.ends_with('\n') {
+            let took = began.elapsed();
+            let value: serde_json::Value = serde_json::from_str(&text).expect("a line of JSON");
+            let address = |name: &str| {
+                let url = value[name].as_str().unwrap_or_default();
+                let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+                rest.trim_end_matches('/').parse().expect("an address with its port")
+            };
+            let (table, admin) = (address("table"), address("admin"));
+            return Started { child, table, admin, took };
+        }
+        let ended = child.try_wait().expect("the server can be asked");
+        let late = READY_WITHIN < began.elapsed();
+        if ended.is_some() || late {
+            let _ = child.kill();
+            let log = fs::read_to_string(log_path(directory)).unwrap_or_default();
+            panic!("the server did not become ready ({ended:?}):\n{log}");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits for the end of a process, but not for ever.
+fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
+    let began = Instant::now();
+    while began.elapsed() < within {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// The binary under test: `ROWHOUSE_BIN`, or that of the profile of this test, built if it is missing.
+pub fn binary() -> PathBuf {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    let found = BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("ROWHOUSE_BIN") {
+            // Relative paths are meant from where the test was started, which cargo changes.
+            return fs::canonicalize(&path).unwrap_or_else(|_| PathBuf::from(path));
+        }
+        // Test executables are in `<target>/<profile>/deps`.
+        let this = std::env::current_exe().expect("a process knows its executable");
+        let profile = this.ancestors().nth(2).expect("it is two folders deep");
+        let path = profile.join("rowhouse");
+        if !path.exists() {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let mut build = Command::new(cargo);
+            build.args(["build", "-p", "rowhouse-cli"]);
+            if profile.ends_with("release") {
+                build.arg("--release");
+            }
+            let status = build.status().expect("cargo can be run");
+            assert!(status.success(), "the server cannot be built");
+        }
+        path
+    });
+    found.clone()
+}
+
+/// Whether the binary was built for speed, as far as its path tells.
+pub fn is_release() -> bool {
+    binary().components().any(|part| part.as_os_str() == "release")
+}
+
+/// The seed of a random test: `ROWHOUSE_SEED`, or a new one. Printed either way.
+pub fn seed() -> u64 {
+    let given = std::env::var("ROWHOUSE_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        SystemRandom.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    println!("ROWHOUSE_SEED={seed}");
+    seed
+}

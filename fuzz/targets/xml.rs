@@ -1,0 +1,21 @@
+//! XML bodies: what was read can be written, and read again it is the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rowhouse_types::ServiceProperties;
+use rowhouse_wire::xml::{acl, service_properties};
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(policies) = acl::read(data) {
+        assert_eq!(acl::read(acl::write(&policies).as_bytes()).as_deref(), Ok(&policies[..]));
+    }
+    if let Ok(update) = service_properties::read(data) {
+        let mut properties = ServiceProperties::default();
+        properties.apply(update);
+        let text = service_properties::write(&properties);
+        let mut again = ServiceProperties::default();
+        again.apply(service_properties::read(text.as_bytes()).expect("what we write we can read"));
+        assert_eq!(again, properties);
+    }
+});

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Measures the built server against the live service's recorded answers and the Python SDK's own tests.
+
+    run.py [--only replay,path,host]
+
+Each suite gets a server of its own: both want an account without other tables. The recordings are not part
+of this repository; they are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings.
+Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json.
+
+Fails on a difference that no expectation explains, and on an expectation that explains nothing: the lists
+may only shrink. Run it with the Python of .work/venv, which make prepares.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WORK = ROOT / ".work" / "conformance"
+sys.path.insert(0, str(ROOT / "tests" / "sdk"))
+from server import Server  # noqa: E402  (the path above is what makes it importable)
+
+
+def recordings():
+    for place in (os.environ.get("ROWHOUSE_RECORDINGS"), ROOT.parent / "shared" / "conformance" / "recordings"):
+        if place and pathlib.Path(place).is_dir():
+            return pathlib.Path(place)
+    return None
+
+
+def run(name, command):
+    """The exit status and the report of one suite; its output goes to a log and, on failure, to the screen."""
+    report, log = WORK / f"{name}.json", WORK / f"{name}.log"
+    report.unlink(missing_ok=True)
+    with open(log, "wb") as out:
+        status = subprocess.run([sys.executable, *command, "--report", report], stdout=out, stderr=out).returncode
+    if status:
+        print(f"--- the end of {log.relative_to(ROOT)} ---")
+        print("\n".join(log.read_text(errors="replace").splitlines()[-100:]))
+    return status, json.loads(report.read_text()) if report.exists() else {}
+
+
+def replay():
+    """Every recorded exchange, every check."""
+    source = recordings()
+    if source is None:
+        return {"verified": False, "why": "the recordings are not here; set ROWHOUSE_RECORDINGS"}
+    with Server() as server:
+        status, report = run("replay", [HERE / "replay.py", "--endpoint", server.endpoint, "--strict",
+                                        "--expect", HERE / "expectations.txt", source])
+    counts = report.get("counts", {})
+    return {"verified": True, "ok": status == 0, "passed": counts.get("passed", 0), "failed": counts.get("failed", 0),
+            "listed": counts.get("expected", 0), "skipped": counts.get("skipped", 0)}
+
+
+def sdk(name, tls):
+    with Server(tls=tls) as server:
+        endpoint = server.host_endpoint if tls else server.endpoint
+        trust = ["--ca", server.certificate] if tls else []
+        status, report = run(f"sdk-{name}", [HERE / "python_sdk_suite.py", "--endpoint", endpoint, *trust])
+    return {"verified": True, "ok": status == 0, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
+
+
+SUITES = {
+    "replay": ("recordings, all checks", replay),
+    "path": ("Python SDK's tests, path style, http", lambda: sdk("path", tls=False)),
+    "host": ("Python SDK's tests, host style, https", lambda: sdk("host", tls=True)),
+}
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("--only", default=",".join(SUITES), help="suites to run, separated by commas: %(default)s")
+    wanted = ap.parse_args().only.split(",")
+    if unknown := set(wanted) - set(SUITES):
+        ap.error(f"no such suite: {', '.join(sorted(unknown))}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    figures, total = {}, {"passed": 0, "failed": 0, "skipped": 0}
+    for name in wanted:
+        title, suite = SUITES[name]
+        result = figures[name] = suite()
+        if not result["verified"]:
+            print(f"conformance, {title}: NOT VERIFIED, {result['why']}", flush=True)
+            continue
+        print("conformance, {}: {passed} passed, {failed} failed, {listed} listed, {skipped} skipped".format(title, **result),
+              flush=True)
+        total["passed"] += result["passed"]
+        total["skipped"] += result["listed"] + result["skipped"]
+        # A suite that broke down, or an expectation that covers nothing, is a failure even without a failing case.
+        total["failed"] += result["failed"] or int(not result["ok"])
+    (WORK.parent / "conformance.json").write_text(json.dumps(figures, indent=1) + "\n")
+    print("conformance: {passed} passed, {failed} failed, {skipped} skipped".format(**total))
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Runs the examples of the README as typed, against a server on the default port.
+
+    run.py [README.md]
+
+An example is the fenced block that follows `<!-- run: python -->` or `<!-- run: js -->`. It is run without changes
+and must succeed. Run it with the Python of .work/venv, which make prepares.
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+WORK = ROOT / ".work" / "readme"
+DEFAULT_TABLE_PORT = 10002
+SECONDS = 60
+sys.path.insert(0, str(ROOT / "tests" / "sdk"))
+from server import Server  # noqa: E402  (the path above is what makes it importable)
+
+MARKED = re.compile(r"<!-- run: (python|js) -->\s*\n```(?:python|js|javascript|mjs)\n(.*?)^```", re.S | re.M)
+MARKER = re.compile(r"<!-- run: .*?-->")
+
+
+def run(number, language, text):
+    """True if the example ran to its end without an error."""
+    module = language == "js" and re.search(r"(?m)^\s*import\s", text)
+    file = WORK / f"example{number}{'.py' if language == 'python' else '.mjs' if module else '.cjs'}"
+    file.write_text(text)
+    command = [sys.executable if language == "python" else "node", file.name]
+    try:
+        done = subprocess.run(command, cwd=WORK, capture_output=True, text=True, timeout=SECONDS)
+    except (subprocess.TimeoutExpired, OSError) as fault:
+        print(f"example {number} ({language}): {fault}")
+        return False
+    if done.returncode:
+        print(f"example {number} ({language}) failed:\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("readme", nargs="?", type=pathlib.Path, default=ROOT / "README.md")
+    readme = ap.parse_args().readme
+    if not readme.exists():
+        print("NOT VERIFIED: there is no README.md whose examples could be run")
+        print("0 passed, 0 failed, 0 skipped")
+        return 0
+    text = readme.read_text()
+    examples = MARKED.findall(text)
+    if not examples or len(examples) != len(MARKER.findall(text)):
+        print(f"{readme.name} has {len(examples)} examples to run and {len(MARKER.findall(text))} markers: put <!-- run: python --> "
+              "or <!-- run: js --> on the line before each fenced block that must run")
+        print("0 passed, 1 failed, 0 skipped")
+        return 1
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    (WORK / "node_modules").symlink_to(ROOT / "tests" / "sdk" / "js" / "node_modules")
+    with Server(table_port=DEFAULT_TABLE_PORT):
+        results = [run(number, *example) for number, example in enumerate(examples, 1)]
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed, 0 skipped")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
