@@ -215,8 +215,8 @@ pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     let found = BINARY.get_or_init(|| {
         if let Some(path) = std::env::var_os("ROWHOUSE_BIN") {
-            // Relative paths are meant from where the test was started, which cargo changes.
-            return fs::canonicalize(&path).unwrap_or_else(|_| PathBuf::from(path));
+            // Cargo runs tests in the folder of their crate; a relative path is meant from the workspace.
+            return Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         }
         // Test executables are in `<target>/<profile>/deps`.
         let this = std::env::current_exe().expect("a process knows its executable");

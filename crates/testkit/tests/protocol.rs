@@ -19,13 +19,16 @@ fn serve() -> (TestServer, Client) {
 /// `status code: message`, without the id and time that every message ends with.
 fn said(response: &Response) -> String {
     let text = response.text();
-    let message = serde_json::from_str::<Value>(&text).ok().and_then(|json| {
-        json["odata.error"]["message"]["value"].as_str().map(ToOwned::to_owned)
-    });
+    let message = serde_json::from_str::<Value>(&text)
+        .ok()
+        .and_then(|json| json["odata.error"]["message"]["value"].as_str().map(ToOwned::to_owned));
     let message = message.unwrap_or(text);
     let message = message.split("\nRequestId:").next().unwrap_or_default();
     format!("{} {}: {message}", response.status, response.code().unwrap_or_default())
 }
+
+/// Verb, path, headers, body, and how the answer starts.
+type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
 fn starts(found: &str, expected: &str, what: &str) {
     assert!(found.starts_with(expected), "{what}\n  expected {expected}\n  found    {found}");
@@ -35,7 +38,7 @@ fn starts(found: &str, expected: &str, what: &str) {
 fn bodies_that_are_no_entity() {
     let (_server, mut client) = serve();
     let long = "x".repeat(32_769);
-    let names: String = (0..253).map(|n| format!(r#","p{n}":{n}"#)).collect();
+    let names = (0..253).fold(String::new(), |all, n| format!(r#"{all},"p{n}":{n}"#));
     let invalid = "400 InvalidInput: An error occurred while processing this request.";
     let large = "400 PropertyValueTooLarge: The property value exceeds the maximum allowed size";
     let need = "400 PropertiesNeedValue: The values are not specified for all properties in the";
@@ -93,6 +96,7 @@ fn bodies_that_are_no_entity() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn urls_verbs_and_headers() {
     let (_server, mut client) = serve();
     let entity = json!({ "PartitionKey": "p", "RowKey": "r" });
@@ -110,7 +114,6 @@ fn urls_verbs_and_headers() {
     let etag = "400 InvalidInput: The etag value 'test' specified in one of the request headers";
     let verb = "405 UnsupportedHttpVerb: The resource doesn't support specified Http Verb.";
     let unimplemented = "501 NotImplemented: The requested operation is not implemented on the";
-    type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
     let rows: &[Row<'_>] = &[
         ("GET", missing, &[], "", not_found),
         ("GET", "Nobody()", &[], "", no_table),
@@ -214,12 +217,12 @@ fn xml_endpoints_answer_in_xml() {
         format!("<SignedIdentifiers>{all}</SignedIdentifiers>")
     };
     let properties = "?restype=service&comp=properties";
-    let many_rules = "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods>\
+    let many_rules =
+        "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods>\
         <AllowedHeaders/><ExposedHeaders/><MaxAgeInSeconds>1</MaxAgeInSeconds></CorsRule>"
-        .repeat(6);
-    let many_rules = format!(
-        "<StorageServiceProperties><Cors>{many_rules}</Cors></StorageServiceProperties>"
-    );
+            .repeat(6);
+    let many_rules =
+        format!("<StorageServiceProperties><Cors>{many_rules}</Cors></StorageServiceProperties>");
     let rows = [
         ("PUT", "People?comp=acl", policies(5), 204, ""),
         ("PUT", "People?comp=acl", policies(6), 400, "InvalidXmlDocument"),

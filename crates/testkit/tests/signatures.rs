@@ -98,9 +98,8 @@ fn account_fields() -> AccountSasFields {
 }
 
 fn encode(pairs: &[(String, String)]) -> String {
-    let encoded = pairs.iter().map(|(name, value)| {
-        format!("{name}={}", rowhouse_testkit::encode(value))
-    });
+    let encoded =
+        pairs.iter().map(|(name, value)| format!("{name}={}", rowhouse_testkit::encode(value)));
     encoded.collect::<Vec<_>>().join("&")
 }
 
@@ -188,7 +187,11 @@ fn a_right_signature_is_held_to_its_terms() {
         ("another table", table(&|f| f.table = "Other".into()), "AuthorizationFailure"),
         ("unknown policy", table(&|f| f.policy_id = "nobody".into()), "AuthenticationFailed"),
         ("account expired", account(&|f| f.expiry = PAST.into()), "AuthenticationFailed"),
-        ("account address", account(&|f| f.ip = "10.1.1.1".into()), "AuthorizationSourceIPMismatch"),
+        (
+            "account address",
+            account(&|f| f.ip = "10.1.1.1".into()),
+            "AuthorizationSourceIPMismatch",
+        ),
         (
             "account transport",
             account(&|f| f.protocol = "https".into()),
@@ -345,7 +348,8 @@ fn every_signed_header_is_signed() {
             request.headers.iter_mut().find(|(name, _)| name == "x-ms-date").unwrap().1 = date;
         };
         assert_eq!(ask(scheme, &later), refused);
-        let path = |request: &mut Signed| request.target = request.target.replace("People", "people");
+        let path =
+            |request: &mut Signed| request.target = request.target.replace("People", "people");
         assert_eq!(ask(scheme, &path), refused);
         let component = |request: &mut Signed| request.target.push('x');
         assert_eq!(ask(scheme, &component), refused);

@@ -27,11 +27,11 @@ struct Running {
     _stop: watch::Sender<bool>,
 }
 
-async fn start(loopback: bool) -> Running {
-    start_with(loopback, None).await
+fn start(loopback: bool) -> Running {
+    start_with(loopback, None)
 }
 
-async fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
+fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     let lines = format!("{ALL}\n{READ} read\n{OPERATE} operate\n{KEYS} keys\n");
@@ -95,7 +95,7 @@ async fn exchange(
 
 #[tokio::test]
 async fn probes_are_open_on_loopback() {
-    let server = start(true).await;
+    let server = start(true);
     let host = "host: 127.0.0.1:10003\r\n";
     assert_eq!(server.send("GET", "/healthz", host, "").await, (200, "ok\n".to_owned()));
     assert_eq!(server.send("GET", "/readyz", host, "").await, (200, "ready\n".to_owned()));
@@ -109,7 +109,7 @@ async fn probes_are_open_on_loopback() {
 
 #[tokio::test]
 async fn hosts_are_checked_on_loopback() {
-    let server = start(true).await;
+    let server = start(true);
     let cases = [
         ("localhost", 200),
         ("LOCALHOST:1", 200),
@@ -136,7 +136,7 @@ async fn hosts_are_checked_on_loopback() {
 /// Without TLS nothing at all is answered on a network, whatever the token.
 #[tokio::test]
 async fn a_network_needs_tls() {
-    let server = start(false).await;
+    let server = start(false);
     for path in ["/healthz", "/metrics", "/v1/accounts", "/nothing"] {
         let (status, body) = server.call(ALL, "GET", path, "").await;
         assert_eq!((status, &body["error"]["code"]), (403, &json!("TlsRequired")), "{path}");
@@ -157,7 +157,7 @@ async fn a_network_needs_a_token_for_everything() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(client));
-    let server = start_with(false, Some(tls)).await;
+    let server = start_with(false, Some(tls));
     let cases: [(&str, Option<&str>, u16); 10] = [
         ("/healthz", None, 401),
         ("/readyz", None, 401),
@@ -183,7 +183,7 @@ async fn a_network_needs_a_token_for_everything() {
 
 #[tokio::test]
 async fn every_call_needs_its_scope() {
-    let server = start(true).await;
+    let server = start(true);
     let rotate = "/v1/accounts/absent/keys/1/rotate";
     // Per call: what a token of each scope gets. 404 and 400 come after the token was accepted.
     let cases = [
@@ -213,7 +213,7 @@ async fn every_call_needs_its_scope() {
 
 #[tokio::test]
 async fn accounts_live() {
-    let server = start(true).await;
+    let server = start(true);
     let create = r#"{"name":"shop"}"#;
     let (status, shop) = server.call(ALL, "POST", "/v1/accounts", create).await;
     assert_eq!(status, 201, "{shop}");
@@ -246,7 +246,7 @@ async fn accounts_live() {
 /// Who may create but not handle keys neither sees nor chooses them.
 #[tokio::test]
 async fn creating_is_not_handling_keys() {
-    let server = start(true).await;
+    let server = start(true);
     let (status, shop) = server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await;
     assert_eq!((status, shop.get("keys")), (201, None));
     let chosen = r#"{"name":"mine","keys":["YQ==","Yg=="]}"#;
@@ -257,7 +257,7 @@ async fn creating_is_not_handling_keys() {
 
 #[tokio::test]
 async fn bad_requests_are_told_apart() {
-    let server = start(true).await;
+    let server = start(true);
     let large = format!(r#"{{"name":"{}"}}"#, "a".repeat(limits::ADMIN_BODY_BYTES_MAX));
     let cases = [
         ("POST", "/v1/accounts", "", 400),

@@ -85,19 +85,18 @@ impl Budget {
 }
 
 /// Reads and drops what is left, within limits, so that the answer is seen and the connection can be used
-/// again; beyond them the connection is closed.
-pub(crate) async fn drain(mut body: Incoming) {
-    if body.is_end_stream() {
-        return;
-    }
+/// again. False beyond them: then the connection must be closed, and the client told so.
+pub(crate) async fn drain(mut body: Incoming) -> bool {
     let read = async {
         let mut length = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            length += frame.data_ref().map_or(0, Bytes::len);
-            if DRAIN_BYTES < length {
-                break;
+        while length <= DRAIN_BYTES && !body.is_end_stream() {
+            match body.frame().await {
+                Some(Ok(frame)) => length += frame.data_ref().map_or(0, Bytes::len),
+                Some(Err(_)) => return false,
+                None => return true,
             }
         }
+        body.is_end_stream()
     };
-    let _ = tokio::time::timeout(DRAIN_TIME, read).await;
+    tokio::time::timeout(DRAIN_TIME, read).await.unwrap_or(false)
 }

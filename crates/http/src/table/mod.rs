@@ -115,8 +115,11 @@ impl Handler for TableHandler {
         let (reply, detail) = match outcome {
             Ok(reply) => (reply, None),
             Err(failure) => {
-                body::drain(body).await;
+                let reusable = body::drain(body).await;
                 let mut reply = reply::failure(&failure, progress.form, &request_id, now);
+                if !reusable {
+                    reply.push("Connection", "close");
+                }
                 if reply.status == http::StatusCode::UNAUTHORIZED {
                     reply.push(
                         "WWW-Authenticate",
