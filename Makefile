@@ -4,7 +4,7 @@
 DATA ?= .work/data
 FUZZ_SECONDS ?= 60
 
-.PHONY: help run test lint conformance sdk fuzz
+.PHONY: help run test lint conformance sdk fuzz bench bench-quick
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -13,6 +13,8 @@ help:
 	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
 	@echo 'make sdk           the official Python and JavaScript SDKs against the built server'
 	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
+	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
+	@echo 'make bench-quick   the same in under two minutes, for a first look'
 
 run:
 	cargo build --locked --release -p rowhouse-cli
@@ -34,3 +36,9 @@ sdk:
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
+
+bench:
+	scripts/bench
+
+bench-quick:
+	scripts/bench --quick

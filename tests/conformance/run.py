@@ -31,8 +31,8 @@ def recordings():
     return None
 
 
-def run(name, command):
-    """The exit status and the report of one suite; its output goes to a log and, on failure, to the screen."""
+def run(name, server, command):
+    """Whether a suite passed, and its report; its output goes to a log and, on failure, to the screen."""
     report, log = WORK / f"{name}.json", WORK / f"{name}.log"
     report.unlink(missing_ok=True)
     with open(log, "wb") as out:
@@ -40,7 +40,11 @@ def run(name, command):
     if status:
         print(f"--- the end of {log.relative_to(ROOT)} ---")
         print("\n".join(log.read_text(errors="replace").splitlines()[-100:]))
-    return status, json.loads(report.read_text()) if report.exists() else {}
+    alive = server.process.poll() is None and "panicked" not in server.log()
+    if not alive:
+        print(f"--- the server died or panicked, exit status {server.process.poll()}; the end of its log ---")
+        print(server.log()[-4000:])
+    return status == 0 and alive, json.loads(report.read_text()) if report.exists() else {}
 
 
 def replay():
@@ -49,10 +53,10 @@ def replay():
     if source is None:
         return {"verified": False, "why": "the recordings are not here; set ROWHOUSE_RECORDINGS"}
     with Server() as server:
-        status, report = run("replay", [HERE / "replay.py", "--endpoint", server.endpoint, "--strict",
-                                        "--expect", HERE / "expectations.txt", source])
+        ok, report = run("replay", server, [HERE / "replay.py", "--endpoint", server.endpoint, "--strict",
+                                            "--expect", HERE / "expectations.txt", source])
     counts = report.get("counts", {})
-    return {"verified": True, "ok": status == 0, "passed": counts.get("passed", 0), "failed": counts.get("failed", 0),
+    return {"verified": True, "ok": ok, "passed": counts.get("passed", 0), "failed": counts.get("failed", 0),
             "listed": counts.get("expected", 0), "skipped": counts.get("skipped", 0)}
 
 
@@ -60,8 +64,8 @@ def sdk(name, tls):
     with Server(tls=tls) as server:
         endpoint = server.host_endpoint if tls else server.endpoint
         trust = ["--ca", server.certificate] if tls else []
-        status, report = run(f"sdk-{name}", [HERE / "python_sdk_suite.py", "--endpoint", endpoint, *trust])
-    return {"verified": True, "ok": status == 0, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
+        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--endpoint", endpoint, *trust])
+    return {"verified": True, "ok": ok, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
 
 
 SUITES = {

@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { Agent } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -92,6 +93,22 @@ export function withServer() {
     world.service = new TableServiceClient(world.endpoint, credential, OPTIONS);
   });
   after(async () => server?.stop());
+}
+
+/**
+ * The account addressed by the name of the host, and the options of clients for it. Names below `localhost` are
+ * the loopback address, also where the system's resolver does not know that.
+ */
+export function hostStyle() {
+  const lookup = (_name, options, done) =>
+    options.all ? done(null, [{ address: "127.0.0.1", family: 4 }]) : done(null, "127.0.0.1", 4);
+  const agent = new Agent({ lookup });
+  const policy = { name: "loopback", sendRequest: (request, next) => next(Object.assign(request, { agent })) };
+  const { port } = new URL(world.endpoint);
+  return {
+    endpoint: `http://${ACCOUNT}.table.localhost:${port}`,
+    options: { ...OPTIONS, additionalPolicies: [{ policy, position: "perCall" }] },
+  };
 }
 
 /** Everything that an async iterator gives. */

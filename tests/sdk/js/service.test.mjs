@@ -23,11 +23,6 @@ test("service properties", async () => {
   assert.equal((await world.service.getProperties()).logging.read, true);
 });
 
-test("statistics", async () => {
-  const found = await world.service.getStatistics();
-  assert.ok(["live", "bootstrap", "unavailable"].includes(found.geoReplication.status));
-});
-
 test("wrong key", async () => {
   const wrong = new AzureNamedKeyCredential(ACCOUNT, KEY.replace("E", "F"));
   const client = new TableServiceClient(world.endpoint, wrong, OPTIONS);
