@@ -69,13 +69,15 @@ impl TableService {
         }
     }
 
-    /// Whether there is a table to hold entities, for a request that is wrong in every other way.
+    /// Whether the caller may do that and there is such a table, for a request that is wrong in every
+    /// other way.
     pub async fn check_table(
         &self,
         caller: Caller<'_>,
+        access: Access,
         name: &TableName,
     ) -> Result<(), TableError> {
-        caller.grant.check(Access::ReadEntities, Some(name))?;
+        caller.grant.check(access, Some(name))?;
         self.table(caller, name).await.map(drop)
     }
 

@@ -168,6 +168,10 @@ fn urls_verbs_and_headers() {
         ("GET", "People()?$top=-1", &[], "", not_valid),
         ("GET", "People()?$top=x", &[], "", not_valid),
         ("GET", "People()?NextPartitionKey=nonsense", &[], "", not_valid),
+        ("GET", "People()?NextRowKey=1!4!cA--", &[], "", not_valid),
+        ("DELETE", p, &[ANY, wrong], "", "400 InvalidInput: The etag value '*' specified"),
+        ("DELETE", "People", &[ANY], "", "400 InvalidInput: The number of keys specified"),
+        ("POST", "Nobody", &[JSON], r#"{"RowKey":"r"}"#, no_table),
         ("GET", "People()?$orderby=a", &[], "", unimplemented),
         (
             "GET",
@@ -331,6 +335,7 @@ fn cross_origin_answers() {
     assert!(exposed.contains("x-ms-version"), "{exposed}");
     // The key of this account is public: a page from elsewhere must not get at it.
     assert_eq!(get("http://b.example").status, 403);
+    assert_eq!(get("http://203.0.113.5").status, 403);
     assert_eq!(get("http://localhost:3000").status, 200);
     drop(server);
 }
@@ -359,4 +364,33 @@ fn queries_say_how_they_were_read() {
         let response = client.request("GET", &path, &[], b"");
         assert_eq!(response.header("x-rowhouse-plan"), Some(plan), "{filter}");
     }
+}
+
+/// Selecting what is not there makes JSON grow far beyond what is stored: the page ends early instead.
+#[test]
+fn answers_are_bounded() {
+    let (_server, mut client) = serve();
+    for batch in 0..10 {
+        let operations: Vec<_> = (0..100)
+            .map(|n| json!({ "PartitionKey": "p", "RowKey": format!("{:04}", batch * 100 + n) }))
+            .map(|entity| Operation::insert("People", entity))
+            .collect();
+        assert!(client.batch(&operations).unwrap().succeeded());
+    }
+    let names: Vec<_> = (0..200).map(|n| format!("{}{n:03}", "n".repeat(60))).collect();
+    let (mut token, mut rows, mut pages) = (String::new(), 0, 0);
+    loop {
+        let path = format!("People()?$select={}{token}", names.join(","));
+        let response = client.request("GET", &path, &[], b"");
+        assert_eq!(response.status, 200);
+        assert!(response.body.len() < 9 * 1024 * 1024, "{} bytes", response.body.len());
+        rows += response.json()["value"].as_array().unwrap().len();
+        pages += 1;
+        let next = |name: &str| response.header(&format!("x-ms-continuation-{name}"));
+        let Some(partition) = next("NextPartitionKey") else { break };
+        let row = next("NextRowKey").unwrap();
+        token = format!("&NextPartitionKey={partition}&NextRowKey={row}");
+    }
+    assert_eq!(rows, 1000);
+    assert!(pages > 1, "one page would hold more than 14 MB");
 }

@@ -285,6 +285,42 @@ fn a_stored_policy_opens_and_closes() {
     assert_eq!(get(&|_| ()), 403, "revoked");
 }
 
+/// What is wrong with a request is told to who may make it, and who may not is refused before the server
+/// reads a body.
+#[test]
+fn permission_goes_before_form_and_body() {
+    let server = serve();
+    let ask = |letters: &str, method: &str, path: &str, body: &str| {
+        let fields = TableSasFields { permissions: letters.into(), ..table_fields() };
+        let token = sign::table_sas(DEV_ACCOUNT, &key(), &fields);
+        let target = format!("/{DEV_ACCOUNT}/{path}?{token}");
+        answer(&send(&server, method, &target, &json(), body))
+    };
+    let no_key = r#"{"PartitionKey":"b"}"#;
+    let refused = |code: &str| (403, code.to_owned());
+    assert_eq!(ask("a", "POST", "People", no_key), (400, "PropertiesNeedValue".to_owned()));
+    assert_eq!(ask("r", "POST", "People", no_key), refused("AuthorizationPermissionMismatch"));
+    assert_eq!(ask("d", "DELETE", "People", ""), (400, "InvalidInput".to_owned()));
+    assert_eq!(ask("r", "DELETE", "People", ""), refused("AuthorizationPermissionMismatch"));
+
+    // A body that is announced and never sent: the answer does not wait for it.
+    let fields = TableSasFields { permissions: "r".into(), ..table_fields() };
+    let token = sign::table_sas(DEV_ACCOUNT, &key(), &fields);
+    let mut connection = Connection::open(server.address()).unwrap();
+    let head = format!(
+        "POST /{DEV_ACCOUNT}/People?{token} HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\n\
+         Content-Length: 1000\r\nAccept: application/json\r\n\r\n",
+        server.address()
+    );
+    connection.send(head.as_bytes()).unwrap();
+    let response = connection.receive("POST").unwrap();
+    assert_eq!(answer(&response), refused("AuthorizationPermissionMismatch"));
+    assert!(response.closes(), "the client may already be sending");
+
+    let anonymous = send(&server, "GET", "/devstoreaccount1/People()?$filter=%zz", &json(), "");
+    assert_eq!(answer(&anonymous), refused("AuthenticationFailed"));
+}
+
 /// A request with everything that Shared Key signs.
 struct Signed {
     method: String,

@@ -44,6 +44,9 @@ pub const PAGE_ITEMS_MAX: usize = 1000;
 pub const PAGE_MILLIS_MAX: u64 = 5_000;
 /// Most bytes of stored records in one page. Ours: keeps a page of 1,000 entities of 1 MiB in bounds.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes of JSON in one page, beyond the entity that reaches it. Ours: escapes, metadata and selected
+/// properties that are not there make JSON many times larger than what is stored.
+pub const PAGE_REPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Longest `$filter`, in bytes after decoding. Ours: the original's URL limit makes it about the same.
 pub const FILTER_BYTES_MAX: usize = 64 * 1024;

@@ -3,7 +3,9 @@
 use super::answer::{Problem, empty, json};
 use crate::Response;
 use http::StatusCode;
-use rowhouse_service_account::{AccountError, AccountKey, AccountService, AccountView, KeySlot};
+use rowhouse_service_account::{
+    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeySlot,
+};
 use rowhouse_types::AccountName;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -166,6 +168,9 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
 }
 
 fn parse_key(text: &str) -> Result<AccountKey, Problem> {
+    if text == DEVELOPMENT_KEY {
+        return Err(Problem::bad("This key is public: everybody has it. Choose another."));
+    }
     AccountKey::from_base64(text).map_err(|_| Problem::bad("A key is text in Base64, not empty."))
 }
 

@@ -51,29 +51,29 @@ pub(crate) fn guard_public_key(
     origin: Option<&str>,
     extra_hosts: &[String],
 ) -> Result<(), Failure> {
-    use super::address::{host_name, is_own_name};
+    use super::address::{host_name, is_own_name, is_own_origin};
     if !account.keys.iter().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
         return Ok(());
     }
-    let known = |name: &str| {
-        is_own_name(name)
-            || extra_hosts.iter().any(|suffix| {
-                name.eq_ignore_ascii_case(suffix)
-                    || name
-                        .to_ascii_lowercase()
-                        .strip_suffix(&suffix.to_ascii_lowercase())
-                        .is_some_and(|rest| rest.ends_with('.'))
-            })
+    let extra = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        extra_hosts.iter().map(|suffix| suffix.to_ascii_lowercase()).any(|suffix| {
+            name.strip_suffix(&suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
     };
-    let origin_host =
-        origin.map(|origin| host_name(origin.split_once("://").map_or(origin, |(_, rest)| rest)));
-    let origin_known = match (origin, origin_host) {
-        (Some(origin), Some(name)) => {
-            known(name) || cors::origin_is_known(&account.table_properties, origin)
-        }
-        _ => true,
-    };
-    if known(host_name(host)) && origin_known { Ok(()) } else { Err(Failure::ForeignHost) }
+    let host = host_name(host);
+    let origin_known = origin.is_none_or(|origin| {
+        let name = host_name(origin.split_once("://").map_or(origin, |(_, rest)| rest));
+        is_own_origin(name)
+            || name.eq_ignore_ascii_case(host)
+            || extra(name)
+            || cors::origin_is_known(&account.table_properties, origin)
+    });
+    if (is_own_name(host) || extra(host)) && origin_known {
+        Ok(())
+    } else {
+        Err(Failure::ForeignHost)
+    }
 }
 
 impl Authenticator<'_> {

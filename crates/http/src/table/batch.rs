@@ -10,7 +10,7 @@ use super::head::{Head, Headers};
 use super::reply::{self, ErrorForm, NO_CACHE, NOSNIFF, Reply};
 use super::router::{self, Operation, Route};
 use http::StatusCode;
-use rowhouse_service_table::{Operation as EntityOperation, TableError};
+use rowhouse_service_table::TableError;
 use rowhouse_wire::batch::{self, BatchError, Part, Request, ResponseWriter};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::uri::Query;
@@ -24,18 +24,25 @@ pub(crate) struct Ids {
     pub(crate) changeset: String,
 }
 
+/// What a body holds, before anything is done about it.
+pub(crate) fn parse<'a>(
+    content_type: Option<&str>,
+    body: &'a [u8],
+) -> Result<Request<'a>, BatchError> {
+    let boundary = content_type.and_then(batch::boundary).ok_or(BatchError::Malformed)?;
+    batch::parse(body, &boundary)
+}
+
 /// Carries a batch out. Fails only where the envelope is at fault or nobody may know the outcome.
 pub(crate) async fn run(
     cx: Context<'_>,
     prefix: &str,
-    content_type: Option<&str>,
-    body: &[u8],
+    request: Result<Request<'_>, BatchError>,
     ids: &Ids,
 ) -> Result<Reply, Failure> {
-    let boundary =
-        content_type.and_then(batch::boundary).ok_or(Failure::Batch(BatchError::Malformed))?;
-    match batch::parse(body, &boundary) {
-        Ok(Request::Changeset(parts)) => Ok(changeset(cx, prefix, &parts, ids).await?),
+    match request {
+        Ok(Request::Changeset(_)) if cx.secondary => Err(Failure::SecondaryWrite),
+        Ok(Request::Changeset(parts)) => changeset(cx, prefix, &parts, ids).await,
         Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
         Err(BatchError::TooManyOperations) => {
             let failure = Failure::Batch(BatchError::TooManyOperations);
@@ -54,16 +61,18 @@ async fn changeset(
     let mut operations = Vec::with_capacity(parts.len());
     let mut echoes = Vec::with_capacity(parts.len());
     for (index, part) in parts.iter().enumerate() {
-        match parse_write(prefix, part) {
-            Ok((operation, level, prefer)) => {
+        let failure = match parse_write(prefix, part) {
+            Ok((Operation::Write(operation), level, prefer)) => {
                 echoes.push((Echo::of(&operation, prefer), level, prefer));
                 operations.push(operation);
+                continue;
             }
-            Err(failure) => {
-                let failure = Failure::Part { index, source: Box::new(failure) };
-                return Ok(failed(cx, &failure, parts.get(index), prefer_of(part), ids));
-            }
-        }
+            Ok((Operation::Refused(refused), ..)) => cx.refuse(refused).await,
+            Ok(_) => Failure::NotInBatch,
+            Err(failure) => failure,
+        };
+        let failure = Failure::Part { index, source: Box::new(failure) };
+        return Ok(failed(cx, &failure, Some(part), prefer_of(part), ids));
     }
     let single = operations.len() == 1;
     let timestamps = match cx.tables.transact(cx.caller(), operations).await {
@@ -134,15 +143,11 @@ async fn lone_query(
 fn parse_write(
     prefix: &str,
     part: &Part<'_>,
-) -> Result<(EntityOperation, Metadata, Option<Prefer>), Failure> {
+) -> Result<(Operation, Metadata, Option<Prefer>), Failure> {
     let head = head(prefix, part)?;
     let route = router::route(&head)?;
     let level = head.metadata()?;
-    match router::operation(route, &head, part.body)? {
-        Operation::Write(operation) => Ok((operation, level, head.prefer())),
-        Operation::Refused(_, why) => Err(*why),
-        _ => Err(Failure::NotInBatch),
-    }
+    Ok((router::operation(route, &head, part.body)?, level, head.prefer()))
 }
 
 /// The URL of a part may be absolute or not, and name a host that only the client knows: its path counts.

@@ -1,37 +1,43 @@
-//! Reading bodies without trusting them: bounded in bytes, in time, and over all requests together.
+//! Bodies in both directions: bounded in bytes, in time, and over all requests together.
 
 use super::error::Failure;
+use super::shares::{Share, Shares};
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use rowhouse_types::AccountName;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A client that sends nothing for so long has gone.
 const IDLE: Duration = Duration::from_secs(10);
 /// A body takes no longer than this, whatever the client does.
 const WHOLE: Duration = Duration::from_mins(1);
+/// After [`IDLE`], a body must have come at this rate at least, in bytes a second.
+const RATE: usize = 8 * 1024;
 /// How much of a refused body is read to keep the connection or to let the answer through.
 const DRAIN_BYTES: usize = 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// The budget is counted in units of so many bytes.
 const UNIT: usize = 4096;
+/// An answer of fewer bytes is not counted: the number of connections bounds those.
+const SMALL: usize = 4 * UNIT;
 
-/// Bytes of bodies that all requests together may hold.
+/// Bytes of requests that are read and of answers that are sent, over all and for one account.
 #[derive(Debug)]
-pub(crate) struct Budget(Semaphore);
+pub(crate) struct Budget(Arc<Shares>);
 
 /// A body with its share of the budget, given back when it goes.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct Held {
     pub(crate) bytes: Bytes,
-    _share: Option<SemaphorePermit<'a>>,
+    _share: Option<Share>,
 }
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(Semaphore::new((bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS)))
+        Self(Shares::new(bytes / UNIT))
     }
 
     /// Reads the whole body. What a client merely promises to send costs nothing.
@@ -39,17 +45,24 @@ impl Budget {
         &self,
         body: &mut Incoming,
         limit: usize,
-    ) -> Result<Held<'_>, Failure> {
+        account: &AccountName,
+    ) -> Result<Held, Failure> {
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| limit < length) {
             return Err(Failure::BodyTooLarge);
         }
-        tokio::time::timeout(WHOLE, self.read_frames(body, limit))
+        tokio::time::timeout(WHOLE, self.read_frames(body, limit, account))
             .await
             .unwrap_or(Err(Failure::BodyAborted))
     }
 
-    async fn read_frames(&self, body: &mut Incoming, limit: usize) -> Result<Held<'_>, Failure> {
-        let mut share: Option<SemaphorePermit<'_>> = None;
+    async fn read_frames(
+        &self,
+        body: &mut Incoming,
+        limit: usize,
+        account: &AccountName,
+    ) -> Result<Held, Failure> {
+        let started = Instant::now();
+        let mut share: Option<Share> = None;
         let mut whole = BytesMut::new();
         let mut only: Option<Bytes> = None;
         let mut length = 0usize;
@@ -61,15 +74,11 @@ impl Budget {
             if limit < length {
                 return Err(Failure::BodyTooLarge);
             }
-            let held = share.as_ref().map_or(0, SemaphorePermit::num_permits) * UNIT;
-            if held < length {
-                let more = u32::try_from((length - held).div_ceil(UNIT)).unwrap_or(u32::MAX);
-                let more = self.0.try_acquire_many(more).map_err(|_| Failure::Busy)?;
-                match &mut share {
-                    Some(share) => share.merge(more),
-                    None => share = Some(more),
-                }
+            let late = started.elapsed().saturating_sub(IDLE).as_secs();
+            if usize::try_from(late).unwrap_or(usize::MAX).saturating_mul(RATE) > length {
+                return Err(Failure::BodyAborted);
             }
+            self.hold(&mut share, length, account)?;
             // Most bodies come in one piece: no copy.
             match only.take() {
                 None if whole.is_empty() => only = Some(data),
@@ -81,6 +90,42 @@ impl Budget {
             }
         }
         Ok(Held { bytes: only.unwrap_or_else(|| whole.freeze()), _share: share })
+    }
+
+    /// Counts the bytes of an answer until they are sent, however slowly the client reads.
+    pub(crate) fn answer(&self, body: Vec<u8>, account: &AccountName) -> Result<Bytes, Failure> {
+        struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
+
+        impl AsRef<[u8]> for Counted {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        if body.len() < SMALL {
+            return Ok(Bytes::from(body));
+        }
+        let share = self.0.take(account, body.len().div_ceil(UNIT)).ok_or(Failure::Busy)?;
+        Ok(Bytes::from_owner(Counted(body, share)))
+    }
+
+    fn hold(
+        &self,
+        share: &mut Option<Share>,
+        length: usize,
+        account: &AccountName,
+    ) -> Result<(), Failure> {
+        let held = share.as_ref().map_or(0, Share::units);
+        let more = length.div_ceil(UNIT).saturating_sub(held);
+        let enough = match share {
+            _ if more == 0 => true,
+            Some(share) => share.grow(more),
+            None => {
+                *share = self.0.take(account, more);
+                share.is_some()
+            }
+        };
+        if enough { Ok(()) } else { Err(Failure::Busy) }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::error::Failure;
 use super::reply::Reply;
-use super::router::{Operation, QueryEntities};
+use super::router::{Operation, QueryEntities, Refused};
 use http::StatusCode;
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, EntityQuery, Operation as EntityOperation, TableService,
 };
-use rowhouse_types::{EntityKey, Etag, Grant, Record, Row, TableName, Timestamp};
+use rowhouse_types::{EntityKey, Etag, Grant, Position, Record, Row, TableName, Timestamp, limits};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
@@ -81,15 +81,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             let timestamp = cx.tables.write(caller, operation).await?;
             echo.reply(cx, timestamp)
         }
-        Operation::Refused(table, why) => {
-            cx.tables.check_table(caller, &table).await?;
-            Err(match *why {
-                Failure::Resource(ResourceError::KeyCount { table }) => {
-                    Failure::KeysMissing { account: cx.account.name.as_str().to_owned(), table }
-                }
-                why => why,
-            })
-        }
+        Operation::Refused(refused) => Err(cx.refuse(refused).await),
         Operation::GetProperties => {
             let properties = cx.accounts.table_properties(cx.grant, cx.account)?;
             Ok(Reply::xml(xml::service_properties::write(properties)))
@@ -114,14 +106,21 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
     let page = EntityQuery { filter, from, limit: top, deadline: cx.deadline };
     let page = cx.tables.query(cx.caller(), &table, page).await?;
     let mut body = Vec::with_capacity(page.rows.byte_len() * 2 + 128);
-    entity::write_page(&mut body, &cx.encoding(&table, select.as_ref()), page.rows.iter())
-        .map_err(corrupt)?;
+    let encoding = cx.encoding(&table, select.as_ref());
+    let limit = limits::PAGE_REPLY_BYTES_MAX;
+    let written =
+        entity::write_page(&mut body, &encoding, page.rows.iter(), limit).map_err(corrupt)?;
     let mut reply = Reply::json(StatusCode::OK, cx.level, body);
-    if let Some(next) = page.next {
+    // What did not fit is where the next page starts.
+    let next = match page.rows.iter().nth(written) {
+        Some(row) => row.map(|row| Some(Position::before(row.partition, row.row))),
+        None => Ok(page.next),
+    };
+    if let Some(next) = next.map_err(corrupt)? {
         reply.push("x-ms-continuation-NextPartitionKey", token::encode(&next.partition));
         reply.push("x-ms-continuation-NextRowKey", token::encode(&next.row));
     }
-    let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, page.rows.len());
+    let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, written);
     reply.push("x-rowhouse-plan", plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
@@ -175,6 +174,21 @@ impl Echo {
 impl<'a> Context<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// What to say of an operation that cannot be carried out: that it is not allowed or has no table goes
+    /// before what is wrong with it.
+    pub(crate) async fn refuse(&self, refused: Refused) -> Failure {
+        let Refused { table, access, why } = refused;
+        if let Err(error) = self.tables.check_table(self.caller(), access, &table).await {
+            return error.into();
+        }
+        match *why {
+            Failure::Resource(ResourceError::KeyCount { table }) => {
+                Failure::KeysMissing { account: self.account.name.as_str().to_owned(), table }
+            }
+            why => why,
+        }
     }
 
     /// 201 with a body or 204 without, as the client prefers, with the new resource's address.

@@ -84,12 +84,15 @@ impl<'a> Head<'a> {
             });
         }
         let Some(value) = value else { return Ok(None) };
+        if self.headers.count("if-match") > 1 {
+            return Err(Failure::Etag(value.to_owned()));
+        }
         if value.trim() == "*" {
             return Ok(Some(Match::Any));
         }
         match value.parse::<Etag>() {
-            Ok(etag) if self.headers.count("if-match") == 1 => Ok(Some(Match::Etag(etag))),
-            _ => Err(Failure::Etag(value.to_owned())),
+            Ok(etag) => Ok(Some(Match::Etag(etag))),
+            Err(_) => Err(Failure::Etag(value.to_owned())),
         }
     }
 }

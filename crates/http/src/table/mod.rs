@@ -15,6 +15,7 @@ mod error;
 mod head;
 mod reply;
 mod router;
+mod shares;
 
 use crate::telemetry::Metrics;
 use crate::{Handler, Peer, Request, Response};
@@ -39,6 +40,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What a client that shows no acceptable token is told; its SDK wants to read an authority from it.
+const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/authorize \
+    resource_id=https://storage.azure.com";
+
 /// What the handler is built of, and its settings.
 #[derive(Clone, Debug)]
 pub struct TableHandlerConfig {
@@ -58,7 +63,7 @@ pub struct TableHandlerConfig {
     pub max_requests: usize,
     /// Queries among them.
     pub max_scans: usize,
-    /// Bytes of bodies held at once.
+    /// Bytes of requests and answers held at once.
     pub max_body_bytes: usize,
     /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
     pub trust_forwarded: bool,
@@ -91,6 +96,8 @@ struct Progress {
     operation: &'static str,
     version: Option<ApiVersion>,
     account: Option<Arc<AccountView>>,
+    /// The client waits to be told before it sends its body.
+    expects: bool,
     form: ErrorForm,
 }
 
@@ -104,33 +111,38 @@ impl Handler for TableHandler {
             operation: "Unknown",
             version: None,
             account: None,
-            form: ErrorForm {
-                xml: wants_xml(&parts.headers),
-                level: Metadata::Minimal,
-                prefer: None,
-            },
+            expects: parts.headers.contains_key(http::header::EXPECT),
+            form: ErrorForm { xml: false, level: Metadata::Minimal, prefer: None },
         };
         let peer = self.forwarded(&parts.headers, peer);
         let outcome = self.answer(&parts, &mut body, peer, now, &request_id, &mut progress).await;
-        let (reply, detail) = match outcome {
-            Ok(reply) => (reply, None),
+        let outcome = outcome.and_then(|mut reply| {
+            let body = std::mem::take(&mut reply.body);
+            let content = match &progress.account {
+                Some(account) => self.bodies.answer(body, &account.name)?,
+                None => body.into(),
+            };
+            Ok((reply, content))
+        });
+        let (reply, content, detail) = match outcome {
+            Ok((reply, content)) => (reply, content, None),
             Err(failure) => {
-                let reusable = body::drain(body).await;
+                // To read now would be to ask for the body.
+                let reusable = !progress.expects && body::drain(body).await;
+                if failure.is_authentication() {
+                    progress.form.xml = wants_xml(&parts.headers);
+                }
                 let mut reply = reply::failure(&failure, progress.form, &request_id, now);
                 if !reusable {
                     reply.push("Connection", "close");
                 }
                 if reply.status == http::StatusCode::UNAUTHORIZED {
-                    reply.push(
-                        "WWW-Authenticate",
-                        "Bearer authorization_uri=https://localhost/oauth2/authorize \
-                         resource_id=https://storage.azure.com",
-                    );
-                }
-                if failure.is_authentication() && reply.status != http::StatusCode::UNAUTHORIZED {
+                    reply.push("WWW-Authenticate", CHALLENGE);
+                } else if failure.is_authentication() {
                     progress.version = None;
                 }
-                (reply, failure.detail())
+                let content = std::mem::take(&mut reply.body).into();
+                (reply, content, failure.detail())
             }
         };
         let seconds = started.elapsed().as_secs_f64();
@@ -156,7 +168,7 @@ impl Handler for TableHandler {
                 "answered"
             );
         }
-        respond(reply, &parts, &progress, &request_id)
+        respond(&reply, content, &parts, &progress, &request_id)
     }
 }
 
@@ -173,12 +185,23 @@ impl TableHandler {
         let host = host(parts);
         let scheme = if peer.tls { "https" } else { "http" };
         let address = address::parse(scheme, host, parts.uri.path());
+        // What is wrong with the options is said only to who may ask.
+        let query = Query::parse(parts.uri.query().unwrap_or(""));
+        let (query, query_error) = match query {
+            Ok(query) => (query, None),
+            Err(error) => (Query::default(), Some(error)),
+        };
         let head = Head {
             method: parts.method.as_str(),
             path: address.path,
-            query: Query::parse(parts.uri.query().unwrap_or(""))?,
+            query,
             headers: Headers::Outer(&parts.headers),
         };
+        progress.form.xml = router::speaks_xml(&head);
+        progress.form.level = head.metadata().unwrap_or(Metadata::Minimal);
+        if head.method == "POST" {
+            progress.form.prefer = head.prefer();
+        }
         let account = authenticate::find_account(&self.config.accounts, &address).await?;
         if head.method == "OPTIONS" {
             progress.operation = "Preflight";
@@ -199,13 +222,10 @@ impl TableHandler {
         };
         let assumed = version.as_ref().copied().unwrap_or(ApiVersion::DEFAULT);
         let grant = authenticator.grant(&account, &address, &head, assumed).await?;
-        // From here on the answer has the form of the endpoint.
-        progress.form.xml = router::speaks_xml(&head);
-        progress.form.level = head.metadata().unwrap_or(Metadata::Minimal);
-        if head.method == "POST" {
-            progress.form.prefer = head.prefer();
-        }
         version?;
+        if let Some(error) = query_error {
+            return Err(error.into());
+        }
         let route = router::route(&head)?;
         progress.operation = route.name();
         if address.secondary && route.is_write() {
@@ -213,7 +233,7 @@ impl TableHandler {
         }
         let level = if progress.form.xml { Metadata::Minimal } else { head.metadata()? };
         router::check_content_type(&route, &head)?;
-        let _ticket = self.admission.enter(&account.name, route.is_scan()).await?;
+        route.check(&grant, &head)?;
         let content = match route.body_limit() {
             Some(limit) => {
                 let headers = &parts.headers;
@@ -222,7 +242,8 @@ impl TableHandler {
                 if !framed {
                     return Err(Failure::LengthRequired);
                 }
-                Some(self.bodies.read(body, limit).await?)
+                progress.expects = false;
+                Some(self.bodies.read(body, limit, &account.name).await?)
             }
             None => None,
         };
@@ -240,12 +261,15 @@ impl TableHandler {
             now,
         };
         if route == router::Route::Batch {
+            let request = batch::parse(head.headers.get("content-type"), body);
+            let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));
+            let _ticket = self.admission.enter(&account.name, scan).await?;
             let draw = || self.config.random.guid().to_string();
             let ids =
                 batch::Ids { request: request_id.to_owned(), batch: draw(), changeset: draw() };
-            let content_type = head.headers.get("content-type");
-            return batch::run(cx, address.prefix, content_type, body, &ids).await;
+            return batch::run(cx, address.prefix, request, &ids).await;
         }
+        let _ticket = self.admission.enter(&account.name, route.is_scan()).await?;
         let operation = router::operation(route, &head, body)?;
         dispatch::dispatch(cx, operation).await
     }
@@ -255,12 +279,17 @@ impl TableHandler {
         if !self.config.trust_forwarded {
             return peer;
         }
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // The last line and the last entry are the proxy's own; those before may be the client's.
+        let text = |name: &str| {
+            headers.get_all(name).iter().next_back().and_then(|value| value.to_str().ok())
+        };
         let address = text("x-forwarded-for")
             .and_then(|list| list.rsplit(',').next())
             .and_then(|address| address.trim().parse::<IpAddr>().ok())
             .map_or(peer.addr, |ip| SocketAddr::new(ip, 0));
-        let tls = text("x-forwarded-proto").map_or(peer.tls, |scheme| scheme.trim() == "https");
+        let tls = text("x-forwarded-proto")
+            .and_then(|list| list.rsplit(',').next())
+            .map_or(peer.tls, |scheme| scheme.trim() == "https");
         Peer { addr: address, tls }
     }
 }
@@ -313,13 +342,14 @@ fn preflight(head: &Head<'_>, account: &AccountView) -> Result<Reply, Failure> {
 
 /// Adds what every response carries.
 fn respond(
-    reply: Reply,
+    reply: &Reply,
+    content: Bytes,
     parts: &http::request::Parts,
     progress: &Progress,
     request_id: &str,
 ) -> Response {
     const SERVER: &str = concat!("Rowhouse-Table/", env!("CARGO_PKG_VERSION"));
-    let mut response = http::Response::new(Full::new(Bytes::from(reply.body)));
+    let mut response = http::Response::new(Full::new(content));
     *response.status_mut() = reply.status;
     let headers = response.headers_mut();
     for (name, value) in &reply.headers {

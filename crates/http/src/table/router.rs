@@ -9,7 +9,8 @@ use super::head::Head;
 use rowhouse_query::Filter;
 use rowhouse_service_table::{Action, Operation as EntityOperation, TableError};
 use rowhouse_types::{
-    EntityKey, FoldedName, Position, ServicePropertiesUpdate, StoredPolicy, TableName, limits,
+    Access, EntityKey, FoldedName, Grant, Position, ServicePropertiesUpdate, StoredPolicy,
+    TableName, limits,
 };
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::{self, Resource, ResourceError};
@@ -31,7 +32,7 @@ pub(crate) enum Route {
     Merge(Target),
     Delete(Target),
     /// An entity is meant, but the URL does not name one.
-    KeysMissing(String),
+    KeysMissing(String, Access),
     Batch,
     GetProperties,
     SetProperties,
@@ -66,11 +67,19 @@ pub(crate) enum Operation {
         select: Option<Select>,
     },
     Write(EntityOperation),
-    /// Wrong in itself, which is said only if there is such a table.
-    Refused(TableName, Box<Failure>),
+    /// Wrong in itself, which is said only to who may do it and if there is such a table.
+    Refused(Refused),
     GetProperties,
     SetProperties(ServicePropertiesUpdate),
     GetStats,
+}
+
+/// An operation that cannot be carried out, whatever is stored.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) table: TableName,
+    pub(crate) access: Access,
+    pub(crate) why: Box<Failure>,
 }
 
 /// One page of a query.
@@ -99,7 +108,7 @@ impl Route {
             Self::Update(_) => "UpdateEntity",
             Self::Merge(_) => "MergeEntity",
             Self::Delete(_) => "DeleteEntity",
-            Self::KeysMissing(_) => "Unknown",
+            Self::KeysMissing(..) => "Unknown",
             Self::Batch => "EntityGroupTransaction",
             Self::GetProperties => "GetTableServiceProperties",
             Self::SetProperties => "SetTableServiceProperties",
@@ -107,18 +116,47 @@ impl Route {
         }
     }
 
-    /// Whether anything may change: refused at the secondary.
+    /// Whether anything may change: refused at the secondary. What a batch does is known later.
     pub(crate) fn is_write(&self) -> bool {
-        !matches!(
-            self,
+        match self {
             Self::QueryTables
-                | Self::GetTable(_)
-                | Self::GetPolicies(_)
-                | Self::QueryEntities(_)
-                | Self::GetEntity(_)
-                | Self::GetProperties
-                | Self::GetStats
-        )
+            | Self::GetTable(_)
+            | Self::GetPolicies(_)
+            | Self::QueryEntities(_)
+            | Self::GetEntity(_)
+            | Self::GetProperties
+            | Self::GetStats
+            | Self::KeysMissing(_, Access::ReadEntities)
+            | Self::Batch => false,
+            Self::CreateTable
+            | Self::DeleteTable(_)
+            | Self::SetPolicies(_)
+            | Self::Insert(_)
+            | Self::Update(_)
+            | Self::Merge(_)
+            | Self::Delete(_)
+            | Self::KeysMissing(..)
+            | Self::SetProperties => true,
+        }
+    }
+
+    /// Asks the grant before the body is read, so that who may not write cannot make the server read. The
+    /// key of the entity is asked for later.
+    pub(crate) fn check(&self, grant: &Grant, head: &Head<'_>) -> Result<(), Failure> {
+        let change = match head.headers.get("if-match") {
+            Some(_) => Access::UpdateEntity,
+            None => Access::UpsertEntity,
+        };
+        let (access, table) = match self {
+            Self::CreateTable => (Access::CreateTable, None),
+            Self::SetPolicies(table) => (Access::TablePolicies, Some(table)),
+            Self::Insert(table) => (Access::AddEntity, Some(table)),
+            Self::Update(target) | Self::Merge(target) => (change, Some(&target.table)),
+            Self::SetProperties => (Access::WriteService, None),
+            _ => return Ok(()),
+        };
+        let table = table.map(|name| table_name(name)).transpose()?;
+        grant.check(access, table.as_ref()).map_err(|denied| TableError::Denied(denied).into())
     }
 
     /// Whether it may read much: admitted separately, so that point reads never wait for it.
@@ -150,7 +188,7 @@ pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
     let verb = head.verb()?;
     let resource = match uri::parse_resource(head.path) {
         Err(ResourceError::KeyCount { table }) if table != "Tables" => {
-            return Ok(Route::KeysMissing(table));
+            return Ok(Route::KeysMissing(table, entity_access(verb)));
         }
         resource => resource?,
     };
@@ -176,6 +214,16 @@ pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
     }
 }
 
+/// What an operation on an entity would need, going by its verb alone.
+fn entity_access(verb: &str) -> Access {
+    match verb {
+        "GET" => Access::ReadEntities,
+        "POST" => Access::AddEntity,
+        "DELETE" => Access::DeleteEntity,
+        _ => Access::UpdateEntity,
+    }
+}
+
 fn odata_route(resource: Resource, verb: &str) -> Result<Route, Failure> {
     Ok(match (resource, verb) {
         (Resource::Tables, "GET") => Route::QueryTables,
@@ -186,7 +234,7 @@ fn odata_route(resource: Resource, verb: &str) -> Result<Route, Failure> {
         (Resource::Entities(table), "GET") => Route::QueryEntities(table),
         (Resource::Entities(table), "POST") => Route::Insert(table),
         (Resource::Entities(table), "PUT" | "PATCH" | "MERGE" | "DELETE") => {
-            Route::KeysMissing(table)
+            Route::KeysMissing(table, entity_access(verb))
         }
         (Resource::Entity { table, partition, row }, verb) => {
             let target = Target { table, partition, row };
@@ -250,9 +298,10 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
             let wanted = head.if_match("DELETE")?.ok_or(Failure::EtagMissing)?;
             Operation::Write(EntityOperation { table, key, action: Action::Delete(wanted) })
         }
-        Route::KeysMissing(name) => {
+        Route::KeysMissing(name, access) => {
             let why = Failure::Resource(ResourceError::KeyCount { table: name.clone() });
-            Operation::Refused(table_name(&name)?, Box::new(why))
+            let table = table_name(&name)?;
+            Operation::Refused(Refused { table, access, why: Box::new(why) })
         }
         Route::GetProperties => Operation::GetProperties,
         Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
@@ -268,7 +317,8 @@ fn insert(name: &str, body: &[u8]) -> Result<Operation, Failure> {
         return Err(Failure::KeyType);
     }
     let Some((partition, row)) = partition.zip(row) else {
-        return Ok(Operation::Refused(table, Box::new(Failure::KeyMissing)));
+        let (access, why) = (Access::AddEntity, Box::new(Failure::KeyMissing));
+        return Ok(Operation::Refused(Refused { table, access, why }));
     };
     let key = EntityKey {
         partition: body_key("PartitionKey", &partition)?,
@@ -356,5 +406,8 @@ fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {
 fn position(head: &Head<'_>) -> Result<Option<Position>, Failure> {
     let partition = token_of(head, "NextPartitionKey")?;
     let row = token_of(head, "NextRowKey")?;
+    if partition.is_none() && row.is_some() {
+        return Err(Failure::OptionValue);
+    }
     Ok(partition.map(|partition| Position::before(&partition, row.as_deref().unwrap_or(""))))
 }

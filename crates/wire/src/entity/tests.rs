@@ -269,7 +269,7 @@ mod writing {
         let mut rows = Rows::new();
         let page = |rows: &Rows, level| {
             let mut out = Vec::new();
-            write_page(&mut out, &context(level, None), rows.iter()).unwrap();
+            write_page(&mut out, &context(level, None), rows.iter(), usize::MAX).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
@@ -301,7 +301,7 @@ mod writing {
         let corrupt = rowhouse_types::Corrupt("test");
         let rows = [Ok(good), Err(corrupt), Ok(good)];
         let cx = context(Metadata::Minimal, None);
-        assert_eq!(write_page(&mut out, &cx, rows.into_iter()), Err(corrupt));
+        assert_eq!(write_page(&mut out, &cx, rows.into_iter(), usize::MAX), Err(corrupt));
         assert_eq!(out, b"before");
     }
 

@@ -34,19 +34,24 @@ pub fn write_one(out: &mut Vec<u8>, cx: &Context<'_>, row: &Row<'_>) -> Result<(
     result
 }
 
-/// Writes a page of entities as the whole answer. After an error `out` is as it was before.
+/// Writes a page of entities as the whole answer, up to the one that reaches `limit` bytes, and tells how
+/// many it wrote. After an error `out` is as it was before.
 pub fn write_page<'r>(
     out: &mut Vec<u8>,
     cx: &Context<'_>,
     rows: impl Iterator<Item = Result<Row<'r>, Corrupt>>,
-) -> Result<(), Corrupt> {
+    limit: usize,
+) -> Result<usize, Corrupt> {
     let start = out.len();
     let mut page = Object::open(out);
     write_metadata(&mut page, cx, "");
     page.name("value", "");
     page.out.push(b'[');
-    let mut result = Ok(());
+    let mut result = Ok(0);
     for (index, row) in rows.enumerate() {
+        if limit <= page.out.len() - start {
+            break;
+        }
         if index > 0 {
             page.out.push(b',');
         }
@@ -54,7 +59,7 @@ pub fn write_page<'r>(
             let mut object = Object::open(page.out);
             write_members(&mut object, cx, &row)?;
             object.close();
-            Ok(())
+            Ok(index + 1)
         });
         if result.is_err() {
             break;

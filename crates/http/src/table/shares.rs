@@ -1,0 +1,109 @@
+//! A limit that accounts share fairly: one busy account leaves room for the others.
+//!
+//! While others are active an account gets at most half of what there is; alone it gets all but an eighth,
+//! which is kept for whoever comes next. Nobody waits: what is not there is refused.
+
+use rowhouse_types::AccountName;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many units of something, over all accounts.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    by_account: HashMap<AccountName, usize>,
+}
+
+/// Units that are given back when it goes.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shares: Arc<Shares>,
+    account: AccountName,
+    units: usize,
+}
+
+impl Shares {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
+    }
+
+    /// Takes units for an account, or nothing.
+    pub(crate) fn take(self: &Arc<Self>, account: &AccountName, units: usize) -> Option<Share> {
+        let mut share = Share { shares: Arc::clone(self), account: account.clone(), units: 0 };
+        share.grow(units).then_some(share)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing inside the lock can panic half way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    pub(crate) fn units(&self) -> usize {
+        self.units
+    }
+
+    /// Takes more units, or none and says so.
+    pub(crate) fn grow(&mut self, units: usize) -> bool {
+        let limit = self.shares.limit;
+        let mut state = self.shares.lock();
+        let mine = state.by_account.get(&self.account).copied().unwrap_or(0);
+        let alone = state.by_account.len() <= usize::from(mine > 0);
+        let most = if alone { limit - limit / 8 } else { limit / 2 };
+        if limit < state.taken + units || most.max(1) < mine + units {
+            return false;
+        }
+        state.taken += units;
+        match state.by_account.get_mut(&self.account) {
+            Some(count) => *count += units,
+            None => {
+                state.by_account.insert(self.account.clone(), units);
+            }
+        }
+        drop(state);
+        self.units += units;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.shares.lock();
+        state.taken -= self.units;
+        if let Some(count) = state.by_account.get_mut(&self.account) {
+            *count -= self.units;
+            if *count == 0 {
+                state.by_account.remove(&self.account);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_account_leaves_room_for_another() {
+        let shares = Shares::new(8);
+        let (a, b): (AccountName, AccountName) = ("aaa".parse().unwrap(), "bbb".parse().unwrap());
+        let mut busy = shares.take(&a, 1).unwrap();
+        while busy.grow(1) {}
+        assert_eq!(busy.units(), 7);
+        let other = shares.take(&b, 1).unwrap();
+        assert!(shares.take(&b, 1).is_none(), "all is taken");
+        drop(busy);
+        assert_eq!(shares.take(&a, 4).map(|share| share.units()), Some(4));
+        assert!(shares.take(&a, 5).is_none(), "more than half while another is active");
+        drop(other);
+        assert!(shares.take(&a, 7).is_some());
+        assert!(shares.take(&a, 8).is_none());
+    }
+}
