@@ -1,7 +1,7 @@
 # What a developer types. Each target brings what it needs; nothing is installed outside this directory.
 # Needed beforehand: Rust, a C and C++ compiler, Python 3.11 or later, Node 20 or later with npm.
 
-DATA ?= .work/data
+DATA ?= rowhouse-data
 FUZZ_SECONDS ?= 60
 
 .PHONY: help run test lint conformance sdk fuzz bench bench-quick
