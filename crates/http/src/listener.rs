@@ -48,6 +48,9 @@ pub struct Limits {
     pub head_time: Duration,
     /// Longest time without a byte in either direction.
     pub idle_time: Duration,
+    /// Once a client has kept an answer waiting for [`Self::head_time`], it must take it at this rate at
+    /// least, in bytes a second.
+    pub send_rate: u64,
     /// Longest TLS handshake.
     pub handshake_time: Duration,
     /// Longest time that running requests get once the listener is told to stop.
@@ -63,6 +66,7 @@ impl Default for Limits {
             headers: limits::HEADERS_MAX,
             head_time: Duration::from_secs(limits::HEAD_SECONDS_MAX),
             idle_time: Duration::from_secs(limits::IDLE_SECONDS_MAX),
+            send_rate: limits::SEND_BYTES_PER_SECOND_MIN,
             handshake_time: Duration::from_secs(limits::HANDSHAKE_SECONDS_MAX),
             drain_time: Duration::from_secs(limits::DRAIN_SECONDS_MAX),
         }

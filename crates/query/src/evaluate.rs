@@ -5,13 +5,41 @@
 //! stored type and never changes what is stored, so an Int64 literal is a mismatch for an Int32.
 
 use crate::expr::{Comparison, Expr};
-use rowhouse_types::{Value, ValueRef};
+use rowhouse_types::{Corrupt, EdmType, RecordRef, Value, ValueRef};
 use std::cmp::Ordering;
+
+/// A stored value as far as a comparison looks at it: text stays bytes, because checking that it is UTF-8 would
+/// cost more than comparing it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operand<'a> {
+    Text(&'a [u8]),
+    Other(ValueRef<'a>),
+}
+
+impl<'a> Operand<'a> {
+    /// A property of a record.
+    pub(crate) fn of(record: RecordRef<'a>, name: &str) -> Result<Option<Self>, Corrupt> {
+        Ok(match record.find(name)? {
+            None => None,
+            Some((EdmType::String, bytes)) => Some(Self::Text(bytes)),
+            Some((edm_type, bytes)) => Some(Self::Other(ValueRef::decode(edm_type, bytes)?)),
+        })
+    }
+}
+
+impl<'a> From<ValueRef<'a>> for Operand<'a> {
+    fn from(value: ValueRef<'a>) -> Self {
+        match value {
+            ValueRef::String(text) => Self::Text(text.as_bytes()),
+            other => Self::Other(other),
+        }
+    }
+}
 
 /// Whether the condition holds for the values that `lookup` finds; stops at its first error.
 pub(crate) fn holds<'a, E>(
     expr: &Expr,
-    lookup: &mut impl FnMut(&str) -> Result<Option<ValueRef<'a>>, E>,
+    lookup: &mut impl FnMut(&str) -> Result<Option<Operand<'a>>, E>,
 ) -> Result<bool, E> {
     match expr {
         Expr::And(parts) => {
@@ -35,7 +63,9 @@ pub(crate) fn holds<'a, E>(
             Some(stored) => comparison.accepts(order(stored, literal)),
             None => false,
         }),
-        Expr::Property(name) => Ok(lookup(name)? == Some(ValueRef::Boolean(true))),
+        Expr::Property(name) => {
+            Ok(matches!(lookup(name)?, Some(Operand::Other(ValueRef::Boolean(true)))))
+        }
         Expr::Constant(value) => Ok(*value),
     }
 }
@@ -44,9 +74,13 @@ pub(crate) fn holds<'a, E>(
 pub(crate) const MISMATCH: Option<Ordering> = Some(Ordering::Less);
 
 /// How the stored value stands to the literal; none if a NaN is involved.
-fn order(stored: ValueRef<'_>, literal: &Value) -> Option<Ordering> {
+fn order(stored: Operand<'_>, literal: &Value) -> Option<Ordering> {
+    let stored = match (stored, literal) {
+        (Operand::Text(a), Value::String(b)) => return Some(a.cmp(b.as_bytes())),
+        (Operand::Text(_), _) => return MISMATCH,
+        (Operand::Other(stored), _) => stored,
+    };
     match (stored, literal) {
-        (ValueRef::String(a), Value::String(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
         (ValueRef::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),
         (ValueRef::Int64(a), Value::Int32(b)) => Some(a.cmp(&i64::from(*b))),
         (ValueRef::Int64(a), Value::Int64(b)) => Some(a.cmp(b)),

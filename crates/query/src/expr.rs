@@ -1,7 +1,7 @@
 //! A parsed filter and the tree it is made of.
 
 use crate::error::FilterError;
-use crate::evaluate;
+use crate::evaluate::{self, Operand};
 use crate::parser;
 use rowhouse_types::{Corrupt, Row, Value, ValueRef};
 use std::convert::Infallible;
@@ -70,22 +70,39 @@ impl Filter {
     /// Reads only the properties that decide the answer and allocates nothing.
     pub fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
         evaluate::holds(&self.root, &mut |name| match name {
-            "PartitionKey" => Ok(Some(ValueRef::String(row.partition))),
-            "RowKey" => Ok(Some(ValueRef::String(row.row))),
-            "Timestamp" => Ok(Some(ValueRef::DateTime(row.record.timestamp()))),
-            name => row.record.get(name),
+            "PartitionKey" => Ok(Some(Operand::Text(row.partition.as_bytes()))),
+            "RowKey" => Ok(Some(Operand::Text(row.row.as_bytes()))),
+            "Timestamp" => Ok(Some(ValueRef::DateTime(row.record.timestamp()).into())),
+            name => Operand::of(row.record, name),
         })
     }
 
     /// Whether something that is not an entity satisfies the filter, its values given by name.
     pub fn matches_with<'a>(&self, lookup: &mut dyn FnMut(&str) -> Option<ValueRef<'a>>) -> bool {
-        let Ok(holds) = evaluate::holds(&self.root, &mut |name| Ok::<_, Infallible>(lookup(name)));
+        let Ok(holds) = evaluate::holds(&self.root, &mut |name| {
+            Ok::<_, Infallible>(lookup(name).map(Operand::from))
+        });
         holds
+    }
+
+    /// How many conditions it has: what evaluating it costs, roughly.
+    pub fn terms(&self) -> usize {
+        self.root.terms()
     }
 
     /// The tree, for engines that translate it.
     pub fn root(&self) -> &Expr {
         &self.root
+    }
+}
+
+impl Expr {
+    fn terms(&self) -> usize {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::terms).sum(),
+            Self::Not(part) => part.terms(),
+            Self::Compare { .. } | Self::Property(_) | Self::Constant(_) => 1,
+        }
     }
 }
 

@@ -228,12 +228,13 @@ fn things_that_are_not_entities() {
 
 #[test]
 fn a_corrupt_value_is_noticed_only_when_it_is_read() {
-    let mut bytes = record(&[("a", string("x")), ("b", Value::Int32(1))]).as_bytes().to_vec();
+    let mut bytes =
+        record(&[("a", Value::Boolean(true)), ("b", Value::Int32(1))]).as_bytes().to_vec();
     let at = bytes.len() - 5;
-    assert_eq!(bytes[at], b'x');
+    assert_eq!(bytes[at], 1);
     bytes[at] = 0xFF;
     let row = Row { partition: "p", row: "r", record: RecordRef::parse(&bytes).unwrap() };
     assert_eq!(filter("b eq 1").matches(&row), Ok(true));
-    assert_eq!(filter("b eq 2 and a eq 'x'").matches(&row), Ok(false));
-    assert!(matches!(filter("a eq 'x'").matches(&row), Err(Corrupt(_))));
+    assert_eq!(filter("b eq 2 and a").matches(&row), Ok(false));
+    assert!(matches!(filter("a").matches(&row), Err(Corrupt(_))));
 }

@@ -7,7 +7,7 @@
 
 use crate::change::Draft;
 use crate::entity::Place;
-use crate::queue::{Answer, Job, Outcome, Work};
+use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
 use crate::store::Shared;
 use crate::sweep::{self, Note};
@@ -61,6 +61,11 @@ impl Committer {
         let shared = Arc::clone(&self.shared);
         // Dropped before the replies: whoever is told that the store stopped finds it stopped.
         let _latch = LatchOnPanic(&shared);
+        self.shared.checkpoints.give_way();
+        if let Err(error) = self.execute("BEGIN IMMEDIATE") {
+            self.refuse(error, replies);
+            return;
+        }
         match self.transact(work) {
             Ok((draft, answers)) => {
                 self.publish(draft);
@@ -78,6 +83,18 @@ impl Committer {
         }
     }
 
+    /// Nothing was begun, so nothing was written: if another program holds the database, it may let go of it.
+    fn refuse(&self, error: rusqlite::Error, replies: Vec<Reply>) {
+        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) {
+            tracing::warn!("another program holds the database locked");
+            for reply in replies {
+                let _ = reply.send(Err(StoreError::Busy));
+            }
+        } else {
+            self.shared.fail(&format!("a transaction could not begin: {error}"));
+        }
+    }
+
     fn transact(&self, group: Vec<Work>) -> Result<(Draft, Vec<Outcome>), rusqlite::Error> {
         let mut draft = Draft {
             marks: self.marks,
@@ -85,8 +102,6 @@ impl Committer {
             catalogue_changed: false,
             dropped: Vec::new(),
         };
-        self.shared.checkpoints.give_way();
-        self.execute("BEGIN IMMEDIATE")?;
         let mut answers = Vec::with_capacity(group.len());
         for work in group {
             answers.push(self.run_one(work, &mut draft)?);

@@ -232,6 +232,8 @@ pub(crate) fn check_version(path: &Path, found: u32) -> Result<(), OpenError> {
     Err(OpenError::UnknownFormat { path: path.to_owned(), found, known })
 }
 
+/// Creates the directory and those above it that are not there, each made durable in the one above: a file
+/// that is synced in a directory that is not would vanish with it.
 fn create_private(path: &Path) -> Result<(), OpenError> {
     if path.is_dir() {
         return Ok(());
@@ -239,11 +241,18 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
     if path.exists() {
         return Err(OpenError::NotADirectory { path: path.to_owned() });
     }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        create_private(above)?;
+    }
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(|source| OpenError::Unwritable { path: path.to_owned(), source })
+    let above = above.unwrap_or(Path::new("."));
+    builder
+        .create(path)
+        .and_then(|()| File::open(above)?.sync_all())
+        .map_err(|source| OpenError::Unwritable { path: path.to_owned(), source })
 }
 
 /// How files that only the owner may read are opened.

@@ -14,8 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// How many rows are examined between looks at the clock.
+/// How many rows are examined between looks at the clock, unless the filter is long.
 const ROWS_PER_LOOK: u64 = 16;
+/// With so many conditions every row may take long.
+const LONG_FILTER: usize = 64;
 
 pub(crate) const BOUNDED: &str = "SELECT pk, rk, record FROM entities
     WHERE table_id = ?1 AND (pk, rk) >= (?2, ?3) AND (pk, rk) < (?4, ?5) ORDER BY pk, rk";
@@ -111,7 +113,10 @@ fn page(
 ) -> Result<Page, StoreError> {
     let not_found = || StoreError::rejected(Conflict::TableNotFound);
     shared.has_table(table).then_some(()).ok_or_else(not_found)?;
-    let mut reading = Reading { conn, scan, abandoned, page: Page::default(), full: false };
+    let long = scan.filter.as_ref().is_some_and(|filter| LONG_FILTER <= filter.terms());
+    let rows_per_look = if long { 1 } else { ROWS_PER_LOOK };
+    let page = Page::default();
+    let mut reading = Reading { conn, scan, abandoned, rows_per_look, page, full: false };
     reading.run(table).map_err(Fault::into_store_error)?;
     // If it is there now it was not being swept when the snapshot was taken.
     shared.has_table(table).then_some(()).ok_or_else(not_found)?;
@@ -123,6 +128,7 @@ struct Reading<'a> {
     conn: &'a Connection,
     scan: &'a Scan,
     abandoned: &'a dyn Fn() -> bool,
+    rows_per_look: u64,
     page: Page,
     /// The page takes no more rows; what is examined now is only to see whether there is another.
     full: bool,
@@ -213,7 +219,7 @@ impl Reading<'_> {
     /// Never before the first row was examined.
     fn is_out_of_time(&self) -> bool {
         let examined = self.page.examined;
-        let look = examined == 1 || (examined > 0 && examined.is_multiple_of(ROWS_PER_LOOK));
+        let look = examined == 1 || (examined > 0 && examined.is_multiple_of(self.rows_per_look));
         look && (self.scan.deadline <= Instant::now() || (self.abandoned)())
     }
 }

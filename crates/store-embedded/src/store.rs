@@ -37,7 +37,7 @@ pub struct Options {
     pub directory: PathBuf,
     /// Memory for pages of the database, all connections together, in bytes.
     pub cache_bytes: u64,
-    /// How many point reads run at the same time, and how many scans.
+    /// How many point reads run at the same time.
     pub readers: usize,
     /// When a change counts as stored.
     pub durability: Durability,
@@ -140,8 +140,9 @@ impl EmbeddedStore {
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
         let readers = readers.max(1);
+        let scan_threads = tuning.scan_threads.max(readers);
         // Half for the committer, the rest for those who read.
-        let read_cache = cache_bytes / 2 / (2 * readers as u64);
+        let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
 
         let conn = schema::writer(&path, durability, cache_bytes / 2, &tuning).map_err(sqlite)?;
         let version = schema::version(&conn).map_err(sqlite)?;
@@ -150,11 +151,11 @@ impl EmbeddedStore {
         let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
         let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
         let pending = sweep::dropped(&conn).map_err(sqlite)?;
-        let read_connections = || -> Result<Vec<Connection>, OpenError> {
-            (0..readers).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
+        let read_connections = |count: usize| -> Result<Vec<Connection>, OpenError> {
+            (0..count).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
         };
-        let point_connections = read_connections()?;
-        let scan_connections = read_connections()?;
+        let point_connections = read_connections(readers)?;
+        let scan_connections = read_connections(scan_threads)?;
         let checkpoint_connection =
             schema::writer(&path, durability, 0, &tuning).map_err(sqlite)?;
 
@@ -175,7 +176,7 @@ impl EmbeddedStore {
         let committer =
             Committer { conn, marks, shared: Arc::clone(&shared), clock, sweeper: notes.clone() };
         let for_checkpoints = Arc::clone(&shared);
-        let mut scans = Vec::with_capacity(readers);
+        let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
             let shared = Arc::clone(&shared);
             scans.push(spawn("rowhouse-scan", move || scan::run(&conn, &shared)));

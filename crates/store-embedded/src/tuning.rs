@@ -13,6 +13,9 @@ pub(crate) struct Tuning {
     pub(crate) group_commands: usize,
     /// Most bytes of records and keys in one transaction.
     pub(crate) group_bytes: usize,
+    /// Least number of scan threads. More than processors, so that a long page leaves room for a short one:
+    /// the operating system shares the processors out among them.
+    pub(crate) scan_threads: usize,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -53,6 +56,7 @@ impl Default for Tuning {
             queue_bytes: 64 * 1024 * 1024,
             group_commands: 1024,
             group_bytes: 4 * 1024 * 1024,
+            scan_threads: 8,
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 2048,

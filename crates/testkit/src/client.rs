@@ -157,12 +157,20 @@ impl Client {
 
     /// Every entity that satisfies the filter, over all pages.
     pub fn query(&mut self, table: &str, filter: &str) -> Vec<Value> {
+        self.try_query(table, filter).unwrap_or_else(|reason| panic!("{reason}"))
+    }
+
+    /// As [`Client::query`], or what the server said instead.
+    pub fn try_query(&mut self, table: &str, filter: &str) -> Result<Vec<Value>, String> {
         let mut entities = Vec::new();
         let mut token = String::new();
         loop {
             let path = format!("{table}()?$filter={}{token}", encode(filter));
-            let response = self.request("GET", &path, &[], b"");
-            assert_eq!(response.status, 200, "{}", response.text());
+            let response =
+                self.try_request("GET", &path, &[], b"").map_err(|error| error.to_string())?;
+            if response.status != 200 {
+                return Err(format!("{}: {}", response.status, response.text()));
+            }
             let mut page = response.json();
             let Value::Array(values) = page["value"].take() else { panic!("a page has a list") };
             entities.extend(values);
@@ -173,9 +181,23 @@ impl Client {
                 }
             }
             if token.is_empty() {
-                return entities;
+                return Ok(entities);
             }
         }
+    }
+
+    /// Sends an operation by itself that could also be part of a batch.
+    pub fn send(&mut self, operation: &Operation) -> io::Result<Response> {
+        let body = operation.body.as_ref().map(Value::to_string).unwrap_or_default();
+        let mut headers = Vec::new();
+        if operation.body.is_some() {
+            headers.push(("Content-Type", "application/json"));
+        }
+        if operation.method == "POST" {
+            headers.push(("Prefer", "return-no-content"));
+        }
+        headers.extend(operation.if_match.as_deref().map(|tag| ("If-Match", tag)));
+        self.try_request(operation.method, &operation.path, &headers, body.as_bytes())
     }
 
     /// Runs an entity group transaction.

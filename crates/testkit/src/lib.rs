@@ -9,11 +9,18 @@
 mod batch;
 mod client;
 mod connection;
+pub mod history;
+mod load;
+#[cfg(unix)]
+mod power;
 mod server;
 mod victim;
 
 pub use batch::{BatchAnswer, Operation, Part, multipart};
 pub use client::{Client, DEV_ACCOUNT, DEV_KEY, encode, entity_path};
 pub use connection::{Connection, Response};
-pub use server::{TestServer, binary, is_release, seed};
+pub use load::{Cutoff, Load, Losses, Tally};
+#[cfg(unix)]
+pub use power::{Disk, HeldBack, Image, Liar};
+pub use server::{TestServer, binary, count_from, is_release, seed};
 pub use victim::Victim;

@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use rowhouse_env::{Random, SystemRandom};
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub struct TestServer {
     directory: TempDir,
     data: PathBuf,
     arguments: Vec<String>,
+    variables: Vec<(String, OsString)>,
     child: Child,
     table: SocketAddr,
     admin: SocketAddr,
@@ -35,22 +37,37 @@ impl TestServer {
     pub fn start_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let data = directory.path().join("data");
-        Self::launch_in(directory, data, arguments)
+        Self::launch_in(directory, data, arguments, &[])
     }
 
     /// A server with its data below an existing directory, which is left alone when the server is dropped.
     pub fn start_in(parent: &Path, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        Self::launch_in(directory, parent.join("data"), arguments)
+        Self::launch_in(directory, parent.join("data"), arguments, &[])
     }
 
-    fn launch_in(directory: TempDir, data: PathBuf, arguments: &[&str]) -> Self {
+    /// As [`TestServer::start_in`], with variables of the environment.
+    pub fn start_in_with(parent: &Path, variables: &[(&str, OsString)]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        Self::launch_in(directory, parent.join("data"), &[], variables)
+    }
+
+    fn launch_in(
+        directory: TempDir,
+        data: PathBuf,
+        arguments: &[&str],
+        variables: &[(&str, OsString)],
+    ) -> Self {
         let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
-        let started = launch(directory.path(), &data, &arguments);
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let started = launch(directory.path(), &data, &arguments, &variables)
+            .unwrap_or_else(|reason| panic!("{reason}"));
         Self {
             directory,
             data,
             arguments,
+            variables,
             child: started.child,
             table: started.table,
             admin: started.admin,
@@ -91,11 +108,38 @@ impl TestServer {
 
     /// Starts it again on the same directory; ports may change.
     pub fn restart(&mut self) {
-        let ended = self.child.try_wait().expect("the server can be asked");
-        assert!(ended.is_some(), "stop or kill the server before it is started again");
-        let started = launch(self.directory.path(), &self.data, &self.arguments);
+        self.try_restart().unwrap_or_else(|reason| panic!("{reason}"));
+    }
+
+    /// As [`TestServer::restart`], or why it did not start.
+    pub fn try_restart(&mut self) -> Result<(), String> {
+        self.must_have_ended();
+        let started = launch(self.directory.path(), &self.data, &self.arguments, &self.variables)?;
         (self.child, self.table, self.admin) = (started.child, started.table, started.admin);
         self.started_in = started.took;
+        Ok(())
+    }
+
+    /// Starts it again and kills it after that time, wherever it has got to.
+    pub fn restart_and_kill(&mut self, after: Duration) {
+        self.must_have_ended();
+        self.child = spawn(self.directory.path(), &self.data, &self.arguments, &self.variables);
+        std::thread::sleep(after);
+        self.kill();
+    }
+
+    fn must_have_ended(&mut self) {
+        let ended = self.child.try_wait().expect("the server can be asked");
+        assert!(ended.is_some(), "stop or kill the server before it is started again");
+    }
+
+    /// What `rowhouse check` finds wrong with the data of a server that has ended.
+    pub fn check(&mut self) -> Result<(), String> {
+        self.must_have_ended();
+        let output = Command::new(binary()).arg("check").arg(&self.data).output();
+        let output = output.expect("the check can be started");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if output.status.success() { Ok(()) } else { Err(text) }
     }
 
     /// Asks it to end (SIGTERM) and waits.
@@ -152,27 +196,46 @@ fn log_path(directory: &Path) -> PathBuf {
     directory.join("server.log")
 }
 
-fn launch(directory: &Path, data: &Path, arguments: &[String]) -> Started {
+fn ready_path(directory: &Path) -> PathBuf {
+    directory.join("ready.json")
+}
+
+fn spawn(
+    directory: &Path,
+    data: &Path,
+    arguments: &[String],
+    variables: &[(String, OsString)],
+) -> Child {
     let program = binary();
-    let ready = directory.join("ready.json");
+    let ready = ready_path(directory);
     let _ = fs::remove_file(&ready);
     let log = fs::File::options().create(true).append(true).open(log_path(directory));
     let log = log.expect("a log file can be made");
-    let began = Instant::now();
-    let mut child = Command::new(program)
+    Command::new(program)
         .arg("serve")
         .arg("--data")
         .arg(data)
         .args(["--table-port", "0", "--admin-port", "0", "--ready-file"])
         .arg(&ready)
         .args(arguments)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file handle can be copied"))
         .stderr(log)
         .spawn()
-        .expect("the server can be started");
+        .expect("the server can be started")
+}
+
+fn launch(
+    directory: &Path,
+    data: &Path,
+    arguments: &[String],
+    variables: &[(String, OsString)],
+) -> Result<Started, String> {
+    let began = Instant::now();
+    let mut child = spawn(directory, data, arguments, variables);
     loop {
-        let text = fs::read_to_string(&ready).unwrap_or_default();
+        let text = fs::read_to_string(ready_path(directory)).unwrap_or_default();
         // The line is complete when its end is there.
         if text.ends_with('\n') {
             let took = began.elapsed();
@@ -183,14 +246,15 @@ fn launch(directory: &Path, data: &Path, arguments: &[String]) -> Started {
                 rest.trim_end_matches('/').parse().expect("an address with its port")
             };
             let (table, admin) = (address("table"), address("admin"));
-            return Started { child, table, admin, took };
+            return Ok(Started { child, table, admin, took });
         }
         let ended = child.try_wait().expect("the server can be asked");
         let late = READY_WITHIN < began.elapsed();
         if ended.is_some() || late {
             let _ = child.kill();
+            let _ = child.wait();
             let log = fs::read_to_string(log_path(directory)).unwrap_or_default();
-            panic!("the server did not become ready ({ended:?}):\n{log}");
+            return Err(format!("the server did not become ready ({ended:?}):\n{log}"));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -252,4 +316,11 @@ pub fn seed() -> u64 {
     });
     println!("ROWHOUSE_SEED={seed}");
     seed
+}
+
+/// A number from the environment, such as how many rounds to run; at least one.
+pub fn count_from(variable: &str, default: usize) -> usize {
+    let Ok(text) = std::env::var(variable) else { return default };
+    let count = text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}"));
+    std::cmp::max(count, 1)
 }

@@ -18,9 +18,9 @@ pub const KEY_UTF16_UNITS_MAX: usize = 1024;
 pub const PROPERTY_NAME_UTF16_UNITS_MAX: usize = 255;
 /// Most properties of an entity beside PartitionKey, RowKey and Timestamp. Azure.
 pub const PROPERTIES_MAX: usize = 252;
-/// Most members of the JSON of an entity: properties, their types, nulls. Ours: four times what an
+/// Most members of the JSON of an entity: properties, their types, nulls. Ours: twice what an
 /// entity can hold, so that a body of nothing but ignored members stays cheap.
-pub const ENTITY_MEMBERS_MAX: usize = 2048;
+pub const ENTITY_MEMBERS_MAX: usize = 1024;
 /// Longest String property, in UTF-16 code units: 64 KiB. Azure.
 pub const STRING_UTF16_UNITS_MAX: usize = 32 * 1024;
 /// Longest Binary property, in bytes. Azure.
@@ -48,8 +48,9 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// properties that are not there make JSON many times larger than what is stored.
 pub const PAGE_REPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Longest `$filter`, in bytes after decoding. Ours: the original's URL limit makes it about the same.
-pub const FILTER_BYTES_MAX: usize = 64 * 1024;
+/// Longest `$filter`, in bytes after decoding. Ours: twice what fits into a URL of the original,
+/// so that no filter that works there is refused here.
+pub const FILTER_BYTES_MAX: usize = 32 * 1024;
 /// Deepest nesting of parentheses and `not` in a `$filter`. Ours.
 pub const FILTER_DEPTH_MAX: usize = 128;
 /// Most key ranges that a plan keeps apart; a filter that names more is read as one range. Ours.
@@ -91,6 +92,8 @@ pub const HEAD_BYTES_MAX: usize = 96 * 1024;
 pub const HEADERS_MAX: usize = 100;
 /// Longest time that the head of a request may take, in seconds. Ours.
 pub const HEAD_SECONDS_MAX: u64 = 30;
+/// Least rate at which a client takes an answer that it keeps waiting, in bytes a second. Ours.
+pub const SEND_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 /// Longest silence on a connection, in seconds. Ours: longer than SDKs keep connections in their pools.
 pub const IDLE_SECONDS_MAX: u64 = 5 * 60;
 /// Longest TLS handshake, in seconds. Ours.
@@ -107,6 +110,6 @@ pub const ADMIN_TOKEN_CHARS_MIN: usize = 16;
 /// Most requests worked on at a time, unless configured. Ours.
 pub const REQUESTS_MAX: usize = 1024;
 /// Most queries among them, unless configured. Ours: a query may hold a page in memory and a reader for seconds.
-pub const SCANS_MAX: usize = 64;
+pub const SCANS_MAX: usize = 16;
 /// Most memory for bodies of requests, in bytes, unless configured. Ours.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;

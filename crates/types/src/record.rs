@@ -178,13 +178,20 @@ impl<'a> RecordRef<'a> {
 
     /// The value of a property; reads no other value.
     pub fn get(self, name: &str) -> Result<Option<ValueRef<'a>>, Corrupt> {
+        match self.find(name)? {
+            Some((edm_type, bytes)) => ValueRef::decode(edm_type, bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Type and bytes of a property's value, as stored and unchecked: who compares texts needs no more.
+    pub fn find(self, name: &str) -> Result<Option<(EdmType, &'a [u8])>, Corrupt> {
         let (mut name_at, mut value_at) = (HEADER + self.count * ENTRY, self.values);
         for entry in self.directory() {
             let (edm_type, name_len, value_len) = decode_entry(entry)?;
             if name_len == name.len() && &self.bytes[name_at..name_at + name_len] == name.as_bytes()
             {
-                let bytes = &self.bytes[value_at..value_at + value_len];
-                return decode_value(edm_type, bytes).map(Some);
+                return Ok(Some((edm_type, &self.bytes[value_at..value_at + value_len])));
             }
             name_at += name_len;
             value_at += value_len;
@@ -202,7 +209,7 @@ impl<'a> RecordRef<'a> {
             name_at += name_len;
             value_at += value_len;
             let name = std::str::from_utf8(name).map_err(|_| Corrupt("a name is not UTF-8"))?;
-            Ok(Property { name, value: decode_value(edm_type, value)? })
+            Ok(Property { name, value: ValueRef::decode(edm_type, value)? })
         })
     }
 
@@ -270,30 +277,33 @@ fn decode_entry(entry: &[u8]) -> Result<(EdmType, usize, usize), Corrupt> {
     Ok((edm_type, name_len, value_len))
 }
 
-fn decode_value(edm_type: EdmType, bytes: &[u8]) -> Result<ValueRef<'_>, Corrupt> {
-    const LENGTH: Corrupt = Corrupt("length of a value does not fit its type");
-    let eight = || <[u8; 8]>::try_from(bytes).map_err(|_| LENGTH);
-    Ok(match edm_type {
-        EdmType::String => ValueRef::String(
-            std::str::from_utf8(bytes).map_err(|_| Corrupt("a String is not UTF-8"))?,
-        ),
-        EdmType::Int32 => {
-            ValueRef::Int32(i32::from_le_bytes(bytes.try_into().map_err(|_| LENGTH)?))
-        }
-        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(eight()?)),
-        EdmType::Double => ValueRef::Double(f64::from_le_bytes(eight()?)),
-        EdmType::Boolean => match bytes {
-            [0] => ValueRef::Boolean(false),
-            [1] => ValueRef::Boolean(true),
-            _ => return Err(Corrupt("a Boolean is neither 0 nor 1")),
-        },
-        EdmType::DateTime => ValueRef::DateTime(
-            Timestamp::from_ticks(u64::from_le_bytes(eight()?))
-                .ok_or(Corrupt("a DateTime is out of range"))?,
-        ),
-        EdmType::Guid => ValueRef::Guid(Guid(bytes.try_into().map_err(|_| LENGTH)?)),
-        EdmType::Binary => ValueRef::Binary(bytes),
-    })
+impl<'a> ValueRef<'a> {
+    /// Reads the stored form of a value.
+    pub fn decode(edm_type: EdmType, bytes: &'a [u8]) -> Result<Self, Corrupt> {
+        const LENGTH: Corrupt = Corrupt("length of a value does not fit its type");
+        let eight = || <[u8; 8]>::try_from(bytes).map_err(|_| LENGTH);
+        Ok(match edm_type {
+            EdmType::String => ValueRef::String(
+                std::str::from_utf8(bytes).map_err(|_| Corrupt("a String is not UTF-8"))?,
+            ),
+            EdmType::Int32 => {
+                ValueRef::Int32(i32::from_le_bytes(bytes.try_into().map_err(|_| LENGTH)?))
+            }
+            EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(eight()?)),
+            EdmType::Double => ValueRef::Double(f64::from_le_bytes(eight()?)),
+            EdmType::Boolean => match bytes {
+                [0] => ValueRef::Boolean(false),
+                [1] => ValueRef::Boolean(true),
+                _ => return Err(Corrupt("a Boolean is neither 0 nor 1")),
+            },
+            EdmType::DateTime => ValueRef::DateTime(
+                Timestamp::from_ticks(u64::from_le_bytes(eight()?))
+                    .ok_or(Corrupt("a DateTime is out of range"))?,
+            ),
+            EdmType::Guid => ValueRef::Guid(Guid(bytes.try_into().map_err(|_| LENGTH)?)),
+            EdmType::Binary => ValueRef::Binary(bytes),
+        })
+    }
 }
 
 /// Collects properties into a record, checking each.

@@ -194,10 +194,15 @@ struct Pace {
     working: AtomicBool,
     /// Whether the client has said all, or is no longer listened to.
     over: AtomicBool,
+    /// When the client first kept an answer waiting, or [`Self::NEVER`].
+    blocked: AtomicU64,
+    /// Bytes that it has taken since.
+    taken: AtomicU64,
 }
 
 impl Pace {
     const NO_HEAD: u64 = u64::MAX;
+    const NEVER: u64 = u64::MAX;
 
     /// The first head begins with the connection.
     fn new() -> Self {
@@ -207,6 +212,8 @@ impl Pace {
             head: AtomicU64::new(0),
             working: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            blocked: AtomicU64::new(Self::NEVER),
+            taken: AtomicU64::new(0),
         }
     }
 
@@ -222,12 +229,26 @@ impl Pace {
         }
     }
 
-    fn sent(&self) {
+    fn sent(&self, bytes: usize) {
         self.moved.store(self.now(), Relaxed);
+        self.taken.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// The client does not take what is there for it.
+    fn block(&self) {
+        if self.blocked.load(Relaxed) == Self::NEVER {
+            self.blocked.store(self.now(), Relaxed);
+            self.taken.store(0, Relaxed);
+        }
     }
 
     fn begin_head(&self) {
         self.head.store(self.now(), Relaxed);
+    }
+
+    /// Everything that was there for the client has been taken.
+    fn unblock(&self) {
+        self.blocked.store(Self::NEVER, Relaxed);
     }
 
     fn begin_work(&self) {
@@ -251,7 +272,14 @@ impl Pace {
     /// When patience ends, as things stand. In the past: it has ended.
     fn next_look(&self, limits: &Limits) -> Instant {
         let moved = Duration::from_millis(self.moved.load(Relaxed));
-        let silent = self.began + moved + limits.idle_time;
+        let mut silent = self.began + moved + limits.idle_time;
+        let blocked = self.blocked.load(Relaxed);
+        if blocked != Self::NEVER {
+            // Who takes an answer slower than this holds memory for nothing.
+            let earned = self.taken.load(Relaxed) * 1000 / limits.send_rate.max(1);
+            let patience = limits.head_time + Duration::from_millis(earned);
+            silent = silent.min(self.began + Duration::from_millis(blocked) + patience);
+        }
         match self.head.load(Relaxed) {
             Self::NO_HEAD => {
                 // A head may begin right after this look, and must not wait for the end of the idle
@@ -292,9 +320,16 @@ impl Metered {
         Pin::new(self.stream.as_mut().expect("the socket is only taken when this is dropped"))
     }
 
-    fn note_sent(&self, bytes: usize) {
-        self.pace.sent();
-        self.metrics.sent_bytes.fetch_add(bytes as u64, Relaxed);
+    fn note_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Pending => self.pace.block(),
+            Poll::Ready(Ok(bytes)) => {
+                self.pace.sent(*bytes);
+                self.metrics.sent_bytes.fetch_add(*bytes as u64, Relaxed);
+            }
+            Poll::Ready(Err(_)) => {}
+        }
+        written
     }
 }
 
@@ -332,9 +367,8 @@ impl AsyncWrite for Metered {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(self.stream().poll_write(cx, bytes))?;
-        self.note_sent(written);
-        Poll::Ready(Ok(written))
+        let written = self.stream().poll_write(cx, bytes);
+        self.note_write(written)
     }
 
     fn poll_write_vectored(
@@ -342,9 +376,8 @@ impl AsyncWrite for Metered {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(self.stream().poll_write_vectored(cx, slices))?;
-        self.note_sent(written);
-        Poll::Ready(Ok(written))
+        let written = self.stream().poll_write_vectored(cx, slices);
+        self.note_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -352,7 +385,9 @@ impl AsyncWrite for Metered {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(cx)
+        ready!(self.stream().poll_flush(cx))?;
+        self.pace.unblock();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

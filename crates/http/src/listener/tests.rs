@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 /// Answers with what it saw; `/slow` waits until told, `/panic` panics, `/refuse` leaves the body
-/// unread.
+/// unread, `/large` is more than sockets hold.
 #[derive(Default)]
 struct Echo {
     started: Notify,
@@ -37,6 +37,7 @@ impl Handler for Echo {
                 *response.status_mut() = http::StatusCode::PAYLOAD_TOO_LARGE;
                 return response;
             }
+            "/large" => return Response::new(Full::new(Bytes::from(vec![b'x'; 32 << 20]))),
             _ => drop(request.into_body().collect().await),
         }
         Response::new(Full::new(Bytes::from(format!("{target} tls={}", peer.tls))))
@@ -153,6 +154,44 @@ async fn slow_heads_and_silent_connections_are_closed() {
     assert!(answer.contains("200 OK"), "{answer}");
     assert!(begin.elapsed() > Duration::from_millis(600), "{:?}", begin.elapsed());
     assert_eq!(server.metrics.timed_out.load(Relaxed), 3);
+}
+
+#[tokio::test]
+async fn who_does_not_take_an_answer_is_cut_off() {
+    const LENGTH: usize = 32 << 20;
+    let at_rate = |rate| {
+        start(None, move |limits| {
+            limits.head_time = Duration::from_millis(300);
+            limits.send_rate = rate;
+        })
+    };
+    let take = async |stream: &mut TcpStream, pause: Duration| {
+        stream.write_all(b"GET /large HTTP/1.1\r\n\r\n").await.unwrap();
+        let (mut taken, mut buffer) = (0, vec![0; 64 * 1024]);
+        while taken < LENGTH {
+            match timeout(Duration::from_secs(10), stream.read(&mut buffer)).await {
+                Ok(Ok(count @ 1..)) => taken += count,
+                _ => break,
+            }
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        taken
+    };
+    // A few bytes now and then keep the connection from being silent, and still do not help.
+    let server = at_rate(1 << 40);
+    let mut slow = server.connect().await;
+    assert!(take(&mut slow, Duration::from_millis(20)).await < LENGTH);
+    assert_eq!(server.metrics.timed_out.load(Relaxed), 1);
+
+    // Who takes it at the rate asked for may rest afterwards.
+    let server = at_rate(1);
+    let mut quick = server.connect().await;
+    assert!(LENGTH <= take(&mut quick, Duration::ZERO).await);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    quick.write_all(GET.as_bytes()).await.unwrap();
+    assert!(read_all(&mut quick).await.contains("200 OK"), "is still served");
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use super::shares::{Share, Shares};
 use rowhouse_types::AccountName;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How long a scan waits for its turn.
 const SCAN_WAIT: Duration = Duration::from_secs(2);
@@ -17,34 +16,26 @@ const SCAN_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Admission {
     requests: Arc<Shares>,
-    scans: Semaphore,
+    scans: Arc<Shares>,
 }
 
 /// The right to run, given back when it goes.
 #[derive(Debug)]
-pub(crate) struct Ticket<'a> {
+pub(crate) struct Ticket {
     _request: Share,
-    _scan: Option<SemaphorePermit<'a>>,
+    _scan: Option<Share>,
 }
 
 impl Admission {
     pub(crate) fn new(requests: usize, scans: usize) -> Self {
-        Self {
-            requests: Shares::new(requests),
-            scans: Semaphore::new(scans.clamp(1, Semaphore::MAX_PERMITS)),
-        }
+        Self { requests: Shares::new(requests), scans: Shares::new(scans) }
     }
 
     /// Waits for nothing, unless it is a scan.
-    pub(crate) async fn enter(
-        &self,
-        account: &AccountName,
-        scan: bool,
-    ) -> Result<Ticket<'_>, Failure> {
+    pub(crate) async fn enter(&self, account: &AccountName, scan: bool) -> Result<Ticket, Failure> {
         let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
         let scan = if scan {
-            let turn = tokio::time::timeout(SCAN_WAIT, self.scans.acquire()).await;
-            Some(turn.map_err(|_| Failure::Busy)?.map_err(|_| Failure::Busy)?)
+            Some(self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?)
         } else {
             None
         };

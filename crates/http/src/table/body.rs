@@ -24,7 +24,7 @@ const UNIT: usize = 4096;
 /// An answer of fewer bytes is not counted: the number of connections bounds those.
 const SMALL: usize = 4 * UNIT;
 
-/// Bytes of requests that are read and of answers that are sent, over all and for one account.
+/// Bytes of bodies in one direction, over all and for one account.
 #[derive(Debug)]
 pub(crate) struct Budget(Arc<Shares>);
 
@@ -93,7 +93,14 @@ impl Budget {
     }
 
     /// Counts the bytes of an answer until they are sent, however slowly the client reads.
-    pub(crate) fn answer(&self, body: Vec<u8>, account: &AccountName) -> Result<Bytes, Failure> {
+    ///
+    /// What has changed something must be answered, whatever else is being sent.
+    pub(crate) fn answer(
+        &self,
+        body: Vec<u8>,
+        account: &AccountName,
+        changed: bool,
+    ) -> Result<Bytes, Failure> {
         struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
 
         impl AsRef<[u8]> for Counted {
@@ -105,7 +112,12 @@ impl Budget {
         if body.len() < SMALL {
             return Ok(Bytes::from(body));
         }
-        let share = self.0.take(account, body.len().div_ceil(UNIT)).ok_or(Failure::Busy)?;
+        let units = body.len().div_ceil(UNIT);
+        let share = match self.0.take(account, units) {
+            Some(share) => share,
+            None if changed => self.0.overdraw(account, units),
+            None => return Err(Failure::Busy),
+        };
         Ok(Bytes::from_owner(Counted(body, share)))
     }
 

@@ -63,7 +63,7 @@ pub struct TableHandlerConfig {
     pub max_requests: usize,
     /// Queries among them.
     pub max_scans: usize,
-    /// Bytes of requests and answers held at once.
+    /// Bytes of requests held at once, and of answers.
     pub max_body_bytes: usize,
     /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
     pub trust_forwarded: bool,
@@ -79,6 +79,7 @@ pub struct TableHandler {
     config: TableHandlerConfig,
     admission: Admission,
     bodies: body::Budget,
+    answers: body::Budget,
 }
 
 impl TableHandler {
@@ -86,7 +87,8 @@ impl TableHandler {
     pub fn new(config: TableHandlerConfig) -> Self {
         let admission = Admission::new(config.max_requests, config.max_scans);
         let bodies = body::Budget::new(config.max_body_bytes);
-        Self { config, admission, bodies }
+        let answers = body::Budget::new(config.max_body_bytes);
+        Self { config, admission, bodies, answers }
     }
 }
 
@@ -96,6 +98,8 @@ struct Progress {
     operation: &'static str,
     version: Option<ApiVersion>,
     account: Option<Arc<AccountView>>,
+    /// The operation changes something, if it succeeds.
+    changes: bool,
     /// The client waits to be told before it sends its body.
     expects: bool,
     form: ErrorForm,
@@ -111,6 +115,7 @@ impl Handler for TableHandler {
             operation: "Unknown",
             version: None,
             account: None,
+            changes: false,
             expects: parts.headers.contains_key(http::header::EXPECT),
             form: ErrorForm { xml: false, level: Metadata::Minimal, prefer: None },
         };
@@ -119,7 +124,7 @@ impl Handler for TableHandler {
         let outcome = outcome.and_then(|mut reply| {
             let body = std::mem::take(&mut reply.body);
             let content = match &progress.account {
-                Some(account) => self.bodies.answer(body, &account.name)?,
+                Some(account) => self.answers.answer(body, &account.name, progress.changes)?,
                 None => body.into(),
             };
             Ok((reply, content))
@@ -228,6 +233,7 @@ impl TableHandler {
         }
         let route = router::route(&head)?;
         progress.operation = route.name();
+        progress.changes = route.is_write() || route == router::Route::Batch;
         if address.secondary && route.is_write() {
             return Err(Failure::SecondaryWrite);
         }

@@ -1,17 +1,20 @@
 //! A limit that accounts share fairly: one busy account leaves room for the others.
 //!
 //! While others are active an account gets at most half of what there is; alone it gets all but an eighth,
-//! which is kept for whoever comes next. Nobody waits: what is not there is refused.
+//! which is kept for whoever comes next. What is not there is refused, at once or after a while.
 
 use rowhouse_types::AccountName;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// So many units of something, over all accounts.
 #[derive(Debug)]
 pub(crate) struct Shares {
     limit: usize,
     state: Mutex<State>,
+    returned: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ pub(crate) struct Share {
 
 impl Shares {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
+        Arc::new(Self { limit: limit.max(1), state: Mutex::default(), returned: Notify::new() })
     }
 
     /// Takes units for an account, or nothing.
@@ -39,9 +42,46 @@ impl Shares {
         share.grow(units).then_some(share)
     }
 
+    /// Takes units for an account as soon as they are there, within a time.
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        account: &AccountName,
+        units: usize,
+        time: Duration,
+    ) -> Option<Share> {
+        let waiting = async {
+            loop {
+                let returned = self.returned.notified();
+                if let Some(share) = self.take(account, units) {
+                    return share;
+                }
+                returned.await;
+            }
+        };
+        tokio::time::timeout(time, waiting).await.ok()
+    }
+
+    /// Takes units for an account even beyond the limit, for what cannot be refused any more.
+    pub(crate) fn overdraw(self: &Arc<Self>, account: &AccountName, units: usize) -> Share {
+        self.lock().add(account, units);
+        Share { shares: Arc::clone(self), account: account.clone(), units }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing inside the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add(&mut self, account: &AccountName, units: usize) {
+        self.taken += units;
+        match self.by_account.get_mut(account) {
+            Some(count) => *count += units,
+            None => {
+                self.by_account.insert(account.clone(), units);
+            }
+        }
     }
 }
 
@@ -60,13 +100,7 @@ impl Share {
         if limit < state.taken + units || most.max(1) < mine + units {
             return false;
         }
-        state.taken += units;
-        match state.by_account.get_mut(&self.account) {
-            Some(count) => *count += units,
-            None => {
-                state.by_account.insert(self.account.clone(), units);
-            }
-        }
+        state.add(&self.account, units);
         drop(state);
         self.units += units;
         true
@@ -75,6 +109,9 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        if self.units == 0 {
+            return;
+        }
         let mut state = self.shares.lock();
         state.taken -= self.units;
         if let Some(count) = state.by_account.get_mut(&self.account) {
@@ -83,6 +120,8 @@ impl Drop for Share {
                 state.by_account.remove(&self.account);
             }
         }
+        drop(state);
+        self.shares.returned.notify_waiters();
     }
 }
 
@@ -105,5 +144,20 @@ mod tests {
         drop(other);
         assert!(shares.take(&a, 7).is_some());
         assert!(shares.take(&a, 8).is_none());
+    }
+    #[tokio::test]
+    async fn who_waits_gets_what_is_returned() {
+        let shares = Shares::new(2);
+        let (a, b): (AccountName, AccountName) = ("aaa".parse().unwrap(), "bbb".parse().unwrap());
+        let first = shares.take(&a, 1).unwrap();
+        let second = shares.take(&b, 1).unwrap();
+        assert!(shares.wait(&b, 1, Duration::from_millis(5)).await.is_none());
+        let waiting = shares.wait(&b, 1, Duration::from_secs(5));
+        let (share, ()) = tokio::join!(waiting, async { drop(second) });
+        assert!(share.is_some());
+        let beyond = shares.overdraw(&a, 5);
+        assert!(shares.take(&b, 1).is_none());
+        drop((first, beyond, share));
+        assert!(shares.take(&b, 1).is_some());
     }
 }

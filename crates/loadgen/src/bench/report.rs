@@ -1,0 +1,289 @@
+//! Results for people: on the screen and in the documentation.
+
+use super::compare::Cell;
+use super::machine::Machine;
+use super::{MANY, Plan, STEADY};
+use crate::measure::Sample;
+use crate::server::Kind;
+use crate::text::{Table, figure};
+use crate::workload::Workload;
+
+/// Between these lines of the page a person writes; what is there is kept.
+const HAND_BEGIN: &str = "<!-- by hand: begin -->";
+const HAND_END: &str = "<!-- by hand: end -->";
+
+/// Everything that a bench has found out.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(super) struct Results {
+    pub(super) machine: Machine,
+    pub(super) plan: Plan,
+    pub(super) cells: Vec<Cell>,
+    /// Latencies at a fixed rate.
+    pub(super) steady: Vec<Cell>,
+    /// Inserts into a single partition of the product.
+    pub(super) one_partition: Cell,
+}
+
+impl Results {
+    /// The first error of all, in words.
+    pub(super) fn fault(&self) -> Option<String> {
+        let cells = self.cells.iter().chain(&self.steady).chain([&self.one_partition]);
+        let mut samples = cells.flat_map(|cell| cell.samples.values().flatten());
+        let wrong = samples.find(|sample| sample.errors > 0)?;
+        let words = wrong.fault.clone();
+        Some(words.unwrap_or_else(|| "requests were refused or late".to_owned()))
+    }
+
+    fn rate(&self, workload: Workload) -> Option<f64> {
+        let cell =
+            self.cells.iter().find(|one| (one.workload, one.connections) == (workload, MANY));
+        cell?.median(Kind::Rowhouse).map(|sample| sample.rate)
+    }
+}
+
+/// A line about a cell that has just been measured.
+pub(super) fn progress(cell: &Cell) -> String {
+    let mut line = format!("{:10} {:>3}", cell.workload, cell.connections);
+    for (kind, name) in [(Kind::Rowhouse, "rowhouse"), (Kind::Peer, "peer"), (Kind::Bare, "bare")] {
+        if let Some(sample) = cell.median(kind) {
+            line += &format!("  {name} {}/s", figure(sample.rate));
+            if sample.errors > 0 {
+                line += &format!(" ({} ERRORS)", sample.errors);
+            }
+        }
+    }
+    line
+}
+
+/// All tables, for a terminal.
+pub(super) fn plain(results: &Results) -> String {
+    let mut out = format!("\n{}\n", ratios(results).plain());
+    let percent = 100.0 * STEADY.1;
+    out += &format!("latency at {percent:.0} % of the full rate, {} connections\n", STEADY.0);
+    out += &steady(results).plain();
+    out += "\npublished targets of the original\n";
+    out += &targets(results).plain();
+    out
+}
+
+fn shown(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), figure)
+}
+
+fn ratios(results: &Results) -> Table {
+    let mut table = Table::new(&[
+        "workload", "conn", "ops/s", "x peer", "x bare", "CPU us", "peer CPU", "bare CPU",
+        "p50 ms", "p99 ms", "peer p50", "peer p99",
+    ]);
+    for cell in &results.cells {
+        let of = |kind: Kind, field: fn(&Sample) -> f64| {
+            shown(cell.median(kind).map(|sample| field(&sample)))
+        };
+        table.push(vec![
+            cell.workload.to_string(),
+            cell.connections.to_string(),
+            of(Kind::Rowhouse, |sample| sample.rate),
+            shown(cell.ratio_to(Kind::Peer)),
+            shown(cell.ratio_to(Kind::Bare)),
+            of(Kind::Rowhouse, |sample| sample.server_cpu_us),
+            of(Kind::Peer, |sample| sample.server_cpu_us),
+            of(Kind::Bare, |sample| sample.server_cpu_us),
+            of(Kind::Rowhouse, |sample| sample.p50_ms),
+            of(Kind::Rowhouse, |sample| sample.p99_ms),
+            of(Kind::Peer, |sample| sample.p50_ms),
+            of(Kind::Peer, |sample| sample.p99_ms),
+        ]);
+    }
+    table
+}
+
+fn steady(results: &Results) -> Table {
+    let mut table =
+        Table::new(&["workload", "server", "ops/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms"]);
+    for cell in &results.steady {
+        for (kind, name) in [(Kind::Rowhouse, "Rowhouse"), (Kind::Peer, "peer")] {
+            let Some(sample) = cell.median(kind) else { continue };
+            table.push(vec![
+                cell.workload.to_string(),
+                name.to_owned(),
+                figure(sample.rate),
+                figure(sample.p50_ms),
+                figure(sample.p99_ms),
+                figure(sample.p999_ms),
+                figure(sample.max_ms),
+            ]);
+        }
+    }
+    table
+}
+
+fn targets(results: &Results) -> Table {
+    let mut table = Table::new(&["durable, 64 connections", "target", "here"]);
+    let mut row = |what: &str, target: &str, rate: Option<f64>| {
+        table.push(vec![what.to_owned(), target.to_owned(), shown(rate)]);
+    };
+    let mixed = results.rate(Workload::Mixed);
+    row("operations/s on one account (mixed)", "20,000", mixed);
+    let one = results.one_partition.median(Kind::Rowhouse).map(|sample| sample.rate);
+    row("entities/s into one partition (single inserts)", "2,000", one);
+    table
+}
+
+/// The page of the documentation. What a person has written on the old one is kept.
+pub(super) fn page(results: &Results, old: &str) -> String {
+    let Results { machine, plan, .. } = results;
+    let command = if plan.quick { "make bench-quick" } else { "make bench" };
+    let passes = if plan.repeats == 1 {
+        "one pass".to_owned()
+    } else {
+        format!("medians of {} passes", plan.repeats)
+    };
+    let mut meanings = String::new();
+    for workload in &plan.workloads {
+        meanings += &format!("| `{workload}` | {} |\n", workload.meaning());
+    }
+    let peer = machine.peer.as_deref().unwrap_or("not installed");
+    let hand = by_hand(old).unwrap_or("\nNot written yet.\n");
+    format!(
+        "# Performance
+
+Written by `{command}`, except for [where the time goes](#where-the-time-goes). The figures are ratios within one
+run: servers and client share the cores of one machine, and another machine has other absolute figures. The unit
+that carries over best is the CPU time of the server per operation.
+
+![operations per second by workload](performance.svg)
+
+## Results
+
+`x peer` is the rate of Rowhouse over that of the peer, `x bare` over that of a server on the same HTTP library that
+only answers, which is the practical limit. `CPU us` is the CPU time of the server per operation, then the same of
+the peer and of the bare server. Rowhouse answers a write when it is on the disk; the peer keeps everything in
+memory and answers before anything is written.
+
+{ratios}
+{passes} of {seconds} s each after a warm-up, servers in turn.
+
+## Latency
+
+At {percent:.0} % of what each server can do with {steady_connections} connections, for {steady_seconds} s, at a fixed rate: a latency counts
+from when the request was due.
+
+{steady}
+## Published targets of the original
+
+{targets}
+## Where the time goes
+
+{HAND_BEGIN}{hand}{HAND_END}
+
+## Machine
+
+| | |
+|---|---|
+| processor | {processor} |
+| memory | {memory} |
+| kernel | {kernel} |
+| disk | {disk} |
+| Rowhouse | {rowhouse}, commit {commit} |
+| peer | {peer} |
+
+## How it is measured
+
+`{command}` builds the server and the load client, installs the peer (pinned) into `.work/` and runs all. One thread of
+the client keeps all connections, signs each request (Shared Key Lite) and checks each answer: the status, the
+entity that was asked for, the number of rows, every part of a batch. A wrong answer fails the run. Each server starts on an
+empty directory with {entities} entities of about 400 bytes of JSON, ten properties of mixed types, in partitions of 1,000
+rows; inserts go to a table of their own that is empty at the start of each pass. A server that is not being
+measured is paused. Answers are asked for as the official SDKs do, with minimal metadata.
+
+| workload | an operation is to |
+|---|---|
+{meanings}
+The figures of every pass are in `.work/bench/`. `target/release/loadgen --help` tells what else can be measured: a single
+workload on any server, bulk loading, the cost of size, overload.
+",
+        ratios = ratios(results).markdown(),
+        seconds = figure(plan.seconds),
+        percent = 100.0 * STEADY.1,
+        steady_connections = STEADY.0,
+        steady_seconds = figure(plan.steady_seconds),
+        steady = steady(results).markdown(),
+        targets = targets(results).markdown(),
+        processor = machine.processor,
+        memory = machine.memory,
+        kernel = machine.kernel,
+        disk = machine.disk,
+        rowhouse = machine.rowhouse,
+        commit = machine.commit,
+        entities = crate::text::count(plan.entities),
+    )
+}
+
+/// What a person has written between the marks, with the line ends around it.
+fn by_hand(page: &str) -> Option<&str> {
+    let (_, rest) = page.split_once(HAND_BEGIN)?;
+    rest.split_once(HAND_END).map(|(text, _)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compare::Cell;
+    use super::super::plot;
+    use super::*;
+    use crate::drive::Tally;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn results() -> Results {
+        let sample = |operations: u64| {
+            let tally = Tally { operations, elapsed: Duration::from_secs(1), ..Tally::default() };
+            vec![Sample::new(&tally, Duration::from_secs(1), Duration::ZERO)]
+        };
+        let cell = |workload| {
+            let rates = [(Kind::Rowhouse, 5_000), (Kind::Peer, 100), (Kind::Bare, 10_000)];
+            let samples = rates.into_iter().map(|(kind, rate)| (kind, sample(rate)));
+            Cell { workload, connections: MANY, samples: samples.collect::<BTreeMap<_, _>>() }
+        };
+        Results {
+            machine: Machine {
+                processor: "2 cores".to_owned(),
+                memory: "4 GiB".to_owned(),
+                kernel: "Linux".to_owned(),
+                disk: "ext4".to_owned(),
+                rowhouse: "rowhouse 0".to_owned(),
+                peer: None,
+                commit: "abc".to_owned(),
+            },
+            plan: Plan::new(false, &[]),
+            cells: Workload::COMPARED.map(cell).to_vec(),
+            steady: vec![cell(Workload::Point)],
+            one_partition: cell(Workload::Onepartition),
+        }
+    }
+
+    #[test]
+    fn ratios_are_computed() {
+        let text = ratios(&results()).plain();
+        let line = text.lines().nth(1).unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(&words[..5], ["point", "64", "5,000", "50.0", "0.500"]);
+        assert_eq!(results().fault(), None);
+    }
+
+    #[test]
+    fn what_a_person_wrote_is_kept() {
+        let first = page(&results(), "");
+        assert!(first.contains("Not written yet."));
+        let edited = first.replace("Not written yet.", "In the disk.");
+        let second = page(&results(), &edited);
+        assert!(second.contains("In the disk.") && !second.contains("Not written yet."));
+        assert_eq!(page(&results(), &second), second);
+    }
+
+    #[test]
+    fn the_plot_has_a_bar_for_each_server() {
+        let drawing = plot::draw(&results(), MANY);
+        assert_eq!(drawing.matches("class=\"bar\"").count(), 3 * Workload::COMPARED.len());
+        assert!(drawing.contains("50.0 x"));
+    }
+}

@@ -1,0 +1,140 @@
+//! `loadgen`: measures Rowhouse, what users come from, and a server that only answers, side by side.
+//!
+//! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
+//! workload, `load`, `scale` and `overload` look at size and at too many clients. The unit is CPU time per
+//! operation, and results are ratios within one run: absolute figures belong to the machine. Servers are
+//! started by the tool, on fresh directories, and end with it.
+
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures are for people, rounded to three digits"
+)]
+#![expect(
+    clippy::format_push_string,
+    reason = "reports are written once, and writes that cannot fail would need handling"
+)]
+
+mod bare;
+mod batch;
+mod bench;
+mod call;
+mod chance;
+mod connection;
+mod digits;
+mod drive;
+mod entity;
+mod fill;
+mod guard;
+mod histogram;
+mod load;
+mod measure;
+mod overload;
+mod process;
+mod request;
+mod response;
+mod run;
+mod sampler;
+mod scale;
+mod server;
+mod signer;
+mod text;
+mod workload;
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Measure Rowhouse under load.
+#[derive(Debug, Parser)]
+#[command(name = "loadgen", version, arg_required_else_help = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(bench::Bench),
+    Run(run::Run),
+    Load(load::Load),
+    Scale(scale::Scale),
+    Overload(overload::Overload),
+    /// Serve fixed answers on 127.0.0.1: the practical limit.
+    Bare {
+        /// Port to listen on.
+        #[arg(long)]
+        port: u16,
+    },
+    /// Become a program that ends with the process that started this.
+    #[command(hide = true)]
+    Guard {
+        parent: u32,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+}
+
+/// Where the binary of the server is, and where directories of runs go.
+#[derive(Clone, Debug, clap::Args)]
+struct Places {
+    /// The server to measure.
+    #[arg(long, value_name = "FILE", default_value = "target/release/rowhouse")]
+    server: PathBuf,
+
+    /// Directory for data and results; must be on the disk that is to be measured.
+    #[arg(long, value_name = "DIR", default_value = ".work/bench")]
+    work: PathBuf,
+}
+
+impl Places {
+    /// The product, with further arguments of `serve`.
+    fn rowhouse(&self, arguments: &[String]) -> server::Recipe {
+        // Names without a slash would be looked for in the PATH.
+        let binary = std::path::absolute(&self.server).unwrap_or_else(|_| self.server.clone());
+        server::Recipe::Rowhouse { binary, arguments: arguments.to_vec() }
+    }
+
+    /// Where servers keep their data.
+    fn runs(&self) -> &Path {
+        &self.work
+    }
+}
+
+/// What went wrong, as one sentence.
+type Failure = String;
+
+fn main() -> ExitCode {
+    process::raise_file_limit();
+    let outcome = match Cli::parse().command {
+        Command::Bench(bench) => bench.run(),
+        Command::Run(run) => run.run(),
+        Command::Load(load) => load.run(),
+        Command::Scale(scale) => scale.run(),
+        Command::Overload(overload) => overload.run(),
+        Command::Bare { port } => bare::serve(port).map_err(|fault| fault.to_string()),
+        Command::Guard { parent, command } => {
+            Err(guard::become_program(parent, &command).to_string())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("loadgen: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,121 @@
+//! One measurement: a workload on a server for a while, with what it cost.
+
+use crate::drive::{Driver, Pace, Script, Tally};
+use crate::process;
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// What is measured, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) address: SocketAddrV4,
+    /// The server's process, if its CPU time is to be known.
+    pub(crate) pid: Option<u32>,
+    pub(crate) connections: usize,
+    /// Time before the measurement that does not count.
+    pub(crate) warm_up: Duration,
+    pub(crate) length: Duration,
+    pub(crate) pace: Pace,
+}
+
+/// What came of it, in the units of reports.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct Sample {
+    /// Operations per second.
+    pub(crate) rate: f64,
+    /// CPU time of the server for an operation, in microseconds.
+    pub(crate) server_cpu_us: f64,
+    /// CPU time of the client for an operation, in microseconds.
+    pub(crate) client_cpu_us: f64,
+    /// Latencies in milliseconds.
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) p999_ms: f64,
+    pub(crate) max_ms: f64,
+    pub(crate) operations: u64,
+    pub(crate) errors: u64,
+    /// The first error, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fault: Option<String>,
+}
+
+/// Runs a script for a while.
+pub(crate) fn measure(terms: &Terms, script: &mut impl Script) -> io::Result<(Tally, Sample)> {
+    let mut driver = Driver::open(terms.address, terms.connections)?;
+    let mut before = Tally::default();
+    if terms.warm_up > Duration::ZERO {
+        before = driver.run(script, terms.warm_up, terms.pace)?;
+    }
+    let spent = || (terms.pid.map_or(Duration::ZERO, process::cpu), process::own_cpu());
+    let (server, client) = spent();
+    let tally = driver.run(script, terms.length, terms.pace)?;
+    let (server_end, client_end) = spent();
+    let mut sample =
+        Sample::new(&tally, server_end.saturating_sub(server), client_end.saturating_sub(client));
+    // A wrong answer is wrong before the measurement too.
+    sample.errors += before.errors();
+    sample.fault = before.fault.or(sample.fault);
+    Ok((tally, sample))
+}
+
+impl Sample {
+    pub(crate) fn new(tally: &Tally, server_cpu: Duration, client_cpu: Duration) -> Self {
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / tally.operations.max(1) as f64;
+        let quantile = |share| tally.latency.quantile(share).as_secs_f64() * 1e3;
+        Self {
+            rate: tally.rate(),
+            server_cpu_us: each(server_cpu),
+            client_cpu_us: each(client_cpu),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            max_ms: tally.latency.largest().as_secs_f64() * 1e3,
+            operations: tally.operations,
+            errors: tally.errors(),
+            fault: tally.fault.clone(),
+        }
+    }
+
+    /// The median of each figure over several samples, of which there is at least one. Errors add up.
+    pub(crate) fn median(samples: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| {
+            let mut values: Vec<f64> = samples.iter().map(figure).collect();
+            values.sort_by(f64::total_cmp);
+            let upper = values.len() / 2;
+            let lower = values.len().saturating_sub(1) / 2;
+            f64::midpoint(values[lower], values[upper])
+        };
+        Self {
+            rate: of(|sample| sample.rate),
+            server_cpu_us: of(|sample| sample.server_cpu_us),
+            client_cpu_us: of(|sample| sample.client_cpu_us),
+            p50_ms: of(|sample| sample.p50_ms),
+            p99_ms: of(|sample| sample.p99_ms),
+            p999_ms: of(|sample| sample.p999_ms),
+            max_ms: of(|sample| sample.max_ms),
+            operations: samples.iter().map(|sample| sample.operations).sum(),
+            errors: samples.iter().map(|sample| sample.errors).sum(),
+            fault: samples.iter().find_map(|sample| sample.fault.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let sample = |rate| {
+            let tally =
+                Tally { operations: rate, elapsed: Duration::from_secs(1), ..Tally::default() };
+            Sample::new(&tally, Duration::from_secs(1), Duration::ZERO)
+        };
+        let median = Sample::median(&[sample(10), sample(1000), sample(20)]);
+        assert!((median.rate - 20.0).abs() < 1e-6);
+        assert_eq!(median.operations, 1030);
+        let median = Sample::median(&[sample(10), sample(20)]);
+        assert!((median.rate - 15.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,226 @@
+//! The servers that are measured, as child processes with directories of their own.
+//!
+//! Each ends when its handle is dropped, and with this process whatever happens. A server can be paused, so that
+//! what it does in the background does not count against another.
+
+use crate::guard;
+use crate::process;
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a server may take to be ready.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+/// How long a server may take to end when asked.
+const END_WITHIN: Duration = Duration::from_mins(1);
+
+/// Which server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// The product.
+    Rowhouse,
+    /// What users come from.
+    Peer,
+    /// A server that only answers.
+    Bare,
+}
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) enum Recipe {
+    /// The binary of the product, and further arguments of `serve`.
+    Rowhouse { binary: PathBuf, arguments: Vec<String> },
+    /// The directory in which the peer is installed.
+    Peer { installed: PathBuf },
+    /// This program.
+    Bare,
+}
+
+impl Recipe {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Rowhouse { .. } => Kind::Rowhouse,
+            Self::Peer { .. } => Kind::Peer,
+            Self::Bare => Kind::Bare,
+        }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    recipe: Recipe,
+    child: Child,
+    address: SocketAddrV4,
+    directory: TempDir,
+    started_in: Duration,
+}
+
+impl Server {
+    /// Starts a server on an empty directory below `parent`, and waits until it is ready.
+    pub(crate) fn start(recipe: Recipe, parent: &Path) -> io::Result<Self> {
+        fs::create_dir_all(parent)?;
+        let directory = tempfile::Builder::new().prefix("run-").tempdir_in(parent)?;
+        let (child, address, started_in) = launch(&recipe, directory.path())?;
+        Ok(Self { recipe, child, address, directory, started_in })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.recipe.kind()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// From the start of the process to being ready, the last time.
+    pub(crate) fn started_in(&self) -> Duration {
+        self.started_in
+    }
+
+    /// Where it keeps its data.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// Keeps it from running until it is resumed.
+    pub(crate) fn pause(&self) {
+        process::signal(self.pid(), Signal::STOP);
+    }
+
+    /// Lets it run again.
+    pub(crate) fn resume(&self) {
+        process::signal(self.pid(), Signal::CONT);
+    }
+
+    /// Ends it, by request (SIGTERM) or at once (SIGKILL), and starts it again on the same data.
+    pub(crate) fn restart(&mut self, gently: bool) -> io::Result<()> {
+        process::signal(self.pid(), if gently { Signal::TERM } else { Signal::KILL });
+        let asked = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if asked.elapsed() > END_WITHIN {
+                return Err(io::Error::other("the server does not end when it is asked to"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let started = launch(&self.recipe, self.directory.path())?;
+        (self.child, self.address, self.started_in) = started;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing of it is kept, so there is no reason to be gentle.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4, Duration)> {
+    let data = directory.join("data");
+    let ready = directory.join("ready.json");
+    let _ = fs::remove_file(&ready);
+    let (mut command, address) = match recipe {
+        Recipe::Rowhouse { binary, arguments } => {
+            let mut command = guard::guarded(binary)?;
+            command.arg("serve").arg("--data").arg(&data).args(["--table-port", "0"]);
+            command.args(["--admin-port", "0", "--quiet", "--ready-file"]).arg(&ready);
+            command.args(arguments);
+            (command, None)
+        }
+        Recipe::Peer { installed } => {
+            fs::create_dir_all(&data)?;
+            let port = free_port()?;
+            let mut command = guard::guarded("node")?;
+            command.arg(installed.join("node_modules/azurite/dist/src/table/main.js"));
+            command.args(["--tableHost", "127.0.0.1", "--tablePort"]).arg(port.to_string());
+            command.arg("--location").arg(&data);
+            command.args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"]);
+            (command, Some(port))
+        }
+        Recipe::Bare => {
+            let port = free_port()?;
+            let mut command = guard::guarded(std::env::current_exe()?)?;
+            command.arg("bare").arg("--port").arg(port.to_string());
+            (command, Some(port))
+        }
+    };
+    let log = directory.join("server.log");
+    let output = File::options().create(true).append(true).open(&log)?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let began = Instant::now();
+    let mut child = spawn(&mut command)?;
+    match wait_until_ready(&mut child, address, &ready, began) {
+        Ok(address) => Ok((child, address, began.elapsed())),
+        Err(fault) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            Err(io::Error::other(format!("{} did not start: {fault}\n{said}", name(recipe))))
+        }
+    }
+}
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    command.spawn().map_err(|fault| {
+        let program: Vec<OsString> = command.get_args().map(Into::into).collect();
+        io::Error::other(format!("{program:?} cannot be started: {fault}"))
+    })
+}
+
+fn name(recipe: &Recipe) -> String {
+    match recipe {
+        Recipe::Rowhouse { binary, .. } => binary.display().to_string(),
+        Recipe::Peer { installed } => format!("the peer in {}", installed.display()),
+        Recipe::Bare => "the bare server".to_owned(),
+    }
+}
+
+fn wait_until_ready(
+    child: &mut Child,
+    port: Option<u16>,
+    ready: &Path,
+    began: Instant,
+) -> io::Result<SocketAddrV4> {
+    loop {
+        if let Some(port) = port {
+            let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+            if TcpStream::connect(address).is_ok() {
+                return Ok(address);
+            }
+        } else if let Some(address) = read_ready_file(ready) {
+            return Ok(address);
+        }
+        if let Some(status) = child.try_wait()? {
+            return Err(io::Error::other(status.to_string()));
+        }
+        if began.elapsed() > READY_WITHIN {
+            return Err(io::Error::other("it took too long"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The address of the Table service, once the file is complete.
+fn read_ready_file(path: &Path) -> Option<SocketAddrV4> {
+    let text = fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))?;
+    let value: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let url = value.get("table")?.as_str()?;
+    url.strip_prefix("http://")?.trim_end_matches('/').parse().ok()
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

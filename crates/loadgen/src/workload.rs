@@ -1,0 +1,468 @@
+//! What is measured: one kind of operation each, with a check of every answer.
+//!
+//! Reads and changes go to the table [`DATA`], which is filled beforehand with partitions of a thousand rows.
+//! Inserts go to a table that is empty at the start of a run, with keys that never repeat.
+
+use crate::bare::ANSWER_BYTES;
+use crate::batch::{self, Change, OPERATIONS, Rows};
+use crate::chance::Chance;
+use crate::digits::push_number;
+use crate::drive::{Script, Verdict};
+use crate::entity::{Key, ROWS};
+use crate::request::{JSON, JSON_IF_EXISTS, NO_CONTENT, Requests};
+use crate::response::Answer;
+use memchr::memmem;
+use std::fmt;
+
+/// The table that is read and changed.
+pub(crate) const DATA: &str = "bench";
+
+/// Partitions over which inserts are spread.
+const INSERT_PARTITIONS: u64 = 256;
+/// Rows that `range100` reads.
+const RANGE_ROWS: u64 = 100;
+/// Rows of a partition that `filterscan` matches.
+const FILTER_MATCHES: u64 = 10;
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lower")]
+pub(crate) enum Workload {
+    /// Get one entity by its keys.
+    Point,
+    /// Insert a new entity.
+    Insert,
+    /// Replace an entity as a whole.
+    Upsert,
+    /// Change two properties of an entity.
+    Merge,
+    /// Four reads of one entity to one upsert.
+    Mixed,
+    /// Insert 100 entities in one transaction.
+    Batch100,
+    /// Query 100 rows by a range of keys.
+    Range100,
+    /// Query a partition of 1000 rows.
+    Scan1000,
+    /// Query a partition by another property; 10 of 1000 match.
+    Filterscan,
+    /// Query the table by another property, page by page; one of 1000 matches.
+    Tablescan,
+    /// Insert new entities, all into one partition.
+    Onepartition,
+    /// Insert new entities into partitions all over the table that is read, which changes what is in it.
+    #[value(skip)]
+    Spread,
+}
+
+impl Workload {
+    /// Those that are compared, in the order of reports.
+    pub(crate) const COMPARED: [Self; 10] = [
+        Self::Point,
+        Self::Insert,
+        Self::Upsert,
+        Self::Merge,
+        Self::Mixed,
+        Self::Batch100,
+        Self::Range100,
+        Self::Scan1000,
+        Self::Filterscan,
+        Self::Tablescan,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Point => "point",
+            Self::Insert => "insert",
+            Self::Upsert => "upsert",
+            Self::Merge => "merge",
+            Self::Mixed => "mixed",
+            Self::Batch100 => "batch100",
+            Self::Range100 => "range100",
+            Self::Scan1000 => "scan1000",
+            Self::Filterscan => "filterscan",
+            Self::Tablescan => "tablescan",
+            Self::Onepartition => "onepartition",
+            Self::Spread => "spread",
+        }
+    }
+
+    /// What an operation is, for people.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::Point => "get one entity by its keys",
+            Self::Insert => "insert a new entity",
+            Self::Upsert => "replace an entity as a whole",
+            Self::Merge => "change two properties of an entity",
+            Self::Mixed => "four point reads to one upsert",
+            Self::Batch100 => "insert 100 entities in one transaction",
+            Self::Range100 => "query 100 rows by a range of keys",
+            Self::Scan1000 => "query a partition of 1,000 rows, one page",
+            Self::Filterscan => "query a partition of 1,000 rows by another property, 10 match",
+            Self::Tablescan => {
+                "query the whole table by another property, all pages, one row of 1,000 matches"
+            }
+            Self::Onepartition => "insert a new entity, always into the same partition",
+            Self::Spread => "insert a new entity into any partition of a filled table",
+        }
+    }
+
+    /// Whether a server that only answers does comparable work.
+    pub(crate) fn has_limit(self) -> bool {
+        self < Self::Range100
+    }
+
+    /// Whether it inserts, and so wants an empty table of its own.
+    pub(crate) fn inserts(self) -> bool {
+        matches!(self, Self::Insert | Self::Batch100 | Self::Onepartition)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a connection waits for.
+#[derive(Clone, Debug, Default)]
+enum Expected {
+    /// No content.
+    #[default]
+    Written,
+    /// This entity.
+    Entity(Key),
+    /// So many operations of a batch.
+    Batch(u64),
+    /// So many rows in all pages.
+    Rows(u64),
+}
+
+/// An operation under way.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    expected: Expected,
+    query: Vec<u8>,
+    rows: u64,
+}
+
+/// Asks for operations of one kind.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    workload: Workload,
+    /// Whether the server only answers.
+    bare: bool,
+    /// Entities in the table that is read.
+    entities: u64,
+    /// The table for inserts.
+    table: String,
+    inserted: u64,
+    revision: u64,
+    chance: Chance,
+    slots: Vec<Slot>,
+    path: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Operations {
+    /// Operations on a table with so many entities, and inserts into another.
+    pub(crate) fn new(workload: Workload, bare: bool, entities: u64, table: &str) -> Self {
+        Self {
+            workload,
+            bare,
+            entities,
+            table: table.to_owned(),
+            inserted: 0,
+            revision: 0,
+            chance: Chance::new(entities),
+            slots: Vec::new(),
+            path: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// Lets new keys start later, so that they differ from those of earlier operations on the same table.
+    pub(crate) fn starting_at(mut self, inserted: u64) -> Self {
+        self.inserted = inserted;
+        self
+    }
+
+    /// How many new keys have been used, with those before the start.
+    pub(crate) fn inserted(&self) -> u64 {
+        self.inserted
+    }
+
+    fn any_key(&mut self) -> Key {
+        Key::nth(self.chance.below(self.entities))
+    }
+
+    /// Where the next new entities go; their number is taken.
+    fn new_key(&mut self, count: u64) -> Key {
+        let index = self.inserted;
+        self.inserted += count;
+        match self.workload {
+            Workload::Batch100 => Key { partition: index / OPERATIONS, row: 0 },
+            Workload::Onepartition => Key { partition: 0, row: index },
+            Workload::Spread => {
+                let partition = self.chance.below((self.entities / ROWS).max(1));
+                Key { partition, row: ROWS + index }
+            }
+            _ => Key { partition: index % INSERT_PARTITIONS, row: index / INSERT_PARTITIONS },
+        }
+    }
+
+    fn ask_point(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
+        let key = self.any_key();
+        key.push_path(&mut self.path, DATA);
+        to.push(out, "GET", &self.path, b"", "", b"");
+        Expected::Entity(key)
+    }
+
+    fn ask_insert(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
+        let key = self.new_key(1);
+        self.path.push(b'/');
+        self.path.extend_from_slice(self.table.as_bytes());
+        key.push_entity(&mut self.body, 0);
+        to.push(out, "POST", &self.path, b"", NO_CONTENT, &self.body);
+        Expected::Written
+    }
+
+    fn ask_change(&mut self, merge: bool, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
+        let key = self.any_key();
+        self.revision += 1;
+        key.push_path(&mut self.path, DATA);
+        let (method, headers) = if merge {
+            key.push_change(&mut self.body, self.revision);
+            ("PATCH", JSON_IF_EXISTS)
+        } else {
+            key.push_entity(&mut self.body, self.revision);
+            ("PUT", JSON)
+        };
+        to.push(out, method, &self.path, b"", headers, &self.body);
+        Expected::Written
+    }
+
+    fn ask_batch(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
+        let first = self.new_key(OPERATIONS);
+        let rows = Rows { table: &self.table, first, count: OPERATIONS };
+        batch::push(out, &mut self.body, to, Change::Insert, rows);
+        Expected::Batch(OPERATIONS)
+    }
+
+    /// Writes the query of a new operation into its slot.
+    fn choose_query(&mut self, query: &mut Vec<u8>) -> Expected {
+        query.clear();
+        query.extend_from_slice(b"?$filter=");
+        let rows = ROWS.min(self.entities);
+        if self.workload == Workload::Tablescan {
+            let bucket = self.chance.below(rows);
+            query.extend_from_slice(b"Bucket%20eq%20");
+            push_number(query, bucket);
+            return Expected::Rows(self.entities.div_ceil(ROWS));
+        }
+        let partition = self.chance.below((self.entities / ROWS).max(1));
+        let key = Key { partition, row: 0 };
+        query.extend_from_slice(b"PartitionKey%20eq%20%27");
+        key.push_partition(query);
+        query.extend_from_slice(b"%27");
+        match self.workload {
+            Workload::Range100 => {
+                let row = self.chance.below(rows.saturating_sub(RANGE_ROWS) + 1);
+                query.extend_from_slice(b"%20and%20RowKey%20ge%20%27");
+                Key { row, ..key }.push_row(query);
+                query.extend_from_slice(b"%27%20and%20RowKey%20lt%20%27");
+                Key { row: row + RANGE_ROWS, ..key }.push_row(query);
+                query.extend_from_slice(b"%27");
+                Expected::Rows(RANGE_ROWS.min(rows))
+            }
+            Workload::Filterscan => {
+                let bucket = self.chance.below(rows.saturating_sub(FILTER_MATCHES) + 1);
+                query.extend_from_slice(b"%20and%20Bucket%20ge%20");
+                push_number(query, bucket);
+                query.extend_from_slice(b"%20and%20Bucket%20lt%20");
+                push_number(query, bucket + FILTER_MATCHES);
+                Expected::Rows(FILTER_MATCHES.min(rows))
+            }
+            _ => Expected::Rows(rows),
+        }
+    }
+
+    fn push_query(&mut self, query: &[u8], to: &mut Requests, out: &mut Vec<u8>) {
+        self.path.push(b'/');
+        self.path.extend_from_slice(DATA.as_bytes());
+        self.path.extend_from_slice(b"()");
+        to.push(out, "GET", &self.path, query, "", b"");
+    }
+
+    fn judge_table(slot: &mut Slot, answer: &Answer<'_>) -> Result<Verdict, ()> {
+        match slot.expected {
+            Expected::Written if answer.status == 204 => Ok(Verdict::Done),
+            Expected::Entity(key) if answer.status == 200 => {
+                let mut mark = Vec::with_capacity(32);
+                key.push_mark(&mut mark);
+                memmem::find(answer.body, &mark).map(|_| Verdict::Done).ok_or(())
+            }
+            Expected::Batch(count) if batch::all_done(answer.status, answer.body, count) => {
+                Ok(Verdict::Done)
+            }
+            Expected::Rows(expected) if answer.status == 200 => {
+                slot.rows += memmem::find_iter(answer.body, b"\"RowKey\":").count() as u64;
+                let whole = slot.rows == expected;
+                match answer.next {
+                    Some((partition, row)) => {
+                        go_on(&mut slot.query, partition, row);
+                        Ok(Verdict::More)
+                    }
+                    None if whole => Ok(Verdict::Done),
+                    None => Err(()),
+                }
+            }
+            _ => Err(()),
+        }
+    }
+}
+
+/// Replaces the continuation of a query.
+fn go_on(query: &mut Vec<u8>, partition: &str, row: &str) {
+    let mark = b"&NextPartitionKey=";
+    if let Some(at) = memmem::find(query, mark) {
+        query.truncate(at);
+    }
+    query.extend_from_slice(mark);
+    push_encoded(query, partition);
+    if !row.is_empty() {
+        query.extend_from_slice(b"&NextRowKey=");
+        push_encoded(query, row);
+    }
+}
+
+fn push_encoded(out: &mut Vec<u8>, text: &str) {
+    for &byte in text.as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
+impl Script for Operations {
+    fn ask(&mut self, slot: usize, fresh: bool, to: &mut Requests, out: &mut Vec<u8>) -> bool {
+        self.path.clear();
+        self.body.clear();
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Slot::default());
+        }
+        if !fresh {
+            let query = std::mem::take(&mut self.slots[slot].query);
+            self.push_query(&query, to, out);
+            self.slots[slot].query = query;
+            return true;
+        }
+        let expected = match self.workload {
+            Workload::Point => self.ask_point(to, out),
+            Workload::Insert | Workload::Onepartition | Workload::Spread => {
+                self.ask_insert(to, out)
+            }
+            Workload::Merge => self.ask_change(true, to, out),
+            Workload::Mixed if self.chance.below(5) > 0 => self.ask_point(to, out),
+            Workload::Mixed | Workload::Upsert => self.ask_change(false, to, out),
+            Workload::Batch100 => self.ask_batch(to, out),
+            Workload::Range100
+            | Workload::Scan1000
+            | Workload::Filterscan
+            | Workload::Tablescan => {
+                let mut query = std::mem::take(&mut self.slots[slot].query);
+                let expected = self.choose_query(&mut query);
+                self.push_query(&query, to, out);
+                self.slots[slot].query = query;
+                expected
+            }
+        };
+        self.slots[slot].expected = expected;
+        self.slots[slot].rows = 0;
+        true
+    }
+
+    fn judge(&mut self, slot: usize, answer: &Answer<'_>) -> Verdict {
+        if answer.status == 503 && memmem::find(answer.body, b"ServerBusy").is_some() {
+            return Verdict::Refused;
+        }
+        let slot = &mut self.slots[slot];
+        if self.bare {
+            let right = match slot.expected {
+                Expected::Entity(_) => answer.status == 200 && answer.body.len() == ANSWER_BYTES,
+                _ => answer.status == 204,
+            };
+            if right {
+                return Verdict::Done;
+            }
+        } else if let Ok(verdict) = Self::judge_table(slot, answer) {
+            return verdict;
+        }
+        let body = String::from_utf8_lossy(&answer.body[..answer.body.len().min(600)]);
+        let (workload, status, rows) = (self.workload, answer.status, slot.rows);
+        Verdict::Wrong(format!(
+            "{workload}: {:?} got status {status}, {rows} rows: {body}",
+            slot.expected
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer<'a>(status: u16, body: &'a str, next: Option<(&'a str, &'a str)>) -> Answer<'a> {
+        Answer { status, body: body.as_bytes(), next, close: false }
+    }
+
+    fn ask(operations: &mut Operations, fresh: bool) -> String {
+        let mut to = Requests::new("127.0.0.1:1".parse().unwrap());
+        let mut out = Vec::new();
+        assert!(operations.ask(3, fresh, &mut to, &mut out));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_entity_is_noticed() {
+        let mut operations = Operations::new(Workload::Point, false, 1, "x");
+        assert!(ask(&mut operations, true).starts_with("GET /devstoreaccount1/bench(Part"));
+        assert_eq!(operations.judge(3, &answer(200, r#"{"Number":0,"#, None)), Verdict::Done);
+        for wrong in [answer(200, r#"{"Number":1,"#, None), answer(404, r#""Number":0,"#, None)] {
+            assert!(matches!(operations.judge(3, &wrong), Verdict::Wrong(_)));
+        }
+        assert_eq!(operations.judge(3, &answer(503, "ServerBusy", None)), Verdict::Refused);
+    }
+
+    #[test]
+    fn a_query_follows_its_pages_and_counts() {
+        let mut operations = Operations::new(Workload::Tablescan, false, 3000, "x");
+        ask(&mut operations, true);
+        let row = r#"{"RowKey":"r"}"#;
+        assert_eq!(operations.judge(3, &answer(200, row, Some(("1!a=", "b")))), Verdict::More);
+        let second = ask(&mut operations, false);
+        assert!(second.contains("&NextPartitionKey=1%21a%3D&NextRowKey=b HTTP"), "{second}");
+        assert_eq!(operations.judge(3, &answer(200, row, Some(("c", "")))), Verdict::More);
+        let third = ask(&mut operations, false);
+        assert!(third.contains("&NextPartitionKey=c HTTP"), "{third}");
+        assert_eq!(operations.judge(3, &answer(200, row, None)), Verdict::Done);
+        ask(&mut operations, true);
+        assert!(matches!(operations.judge(3, &answer(200, row, None)), Verdict::Wrong(_)));
+    }
+
+    #[test]
+    fn new_keys_never_repeat() {
+        let all = [Workload::Insert, Workload::Onepartition, Workload::Batch100, Workload::Spread];
+        for workload in all {
+            let mut operations = Operations::new(workload, false, 1, "x");
+            let step = if workload == Workload::Batch100 { OPERATIONS } else { 1 };
+            let keys: Vec<_> = (0..1000).map(|_| operations.new_key(step)).collect();
+            for (index, key) in keys.iter().enumerate() {
+                assert!(!keys[..index].contains(key), "{workload}: {key:?}");
+            }
+        }
+    }
+}

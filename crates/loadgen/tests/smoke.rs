@@ -1,0 +1,100 @@
+//! The tool against the built server: every workload runs, and every answer is right.
+//!
+//! The runs are far too short to measure anything.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The server: `ROWHOUSE_BIN`, or what lies in the target directory, built if there is none.
+fn server() -> &'static Path {
+    static SERVER: OnceLock<PathBuf> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        // Relative paths are meant from where the test was started, which cargo changes.
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let given = std::env::var_os("ROWHOUSE_BIN").map(|path| root.join(path));
+        if let Some(path) = given.filter(|path| path.exists()) {
+            return path;
+        }
+        let profile = Path::new(env!("CARGO_BIN_EXE_loadgen")).parent().expect("it is in a folder");
+        let target = profile.parent().expect("profiles are in the target directory");
+        let found = [profile.join("rowhouse"), target.join("release/rowhouse")];
+        if let Some(path) = found.iter().find(|path| path.exists()) {
+            return path.clone();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo).args(["build", "-p", "rowhouse-cli"]).status();
+        assert!(built.is_ok_and(|status| status.success()), "the server can be built");
+        target.join("debug/rowhouse")
+    })
+}
+
+/// Runs the tool with a directory of its own. Returns what it printed, after checking that it was content.
+fn loadgen(arguments: &str) -> String {
+    let work = tempfile::tempdir().expect("a temporary directory can be made");
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_loadgen"))
+        .args(arguments.split_whitespace())
+        .arg("--work")
+        .arg(work.path())
+        .arg("--server")
+        .arg(server())
+        .output()
+        .expect("the tool can be started");
+    let stdout = String::from_utf8(stdout).expect("it prints text");
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "loadgen {arguments}: {status}\n{stdout}\n{stderr}");
+    stdout
+}
+
+/// The last column of every line is the number of errors.
+fn assert_no_errors(table: &str, lines: usize) {
+    assert_eq!(table.lines().count(), lines + 1, "{table}");
+    for line in table.lines().skip(1) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words.last(), Some(&"0"), "{table}");
+        assert_ne!(words.get(2), Some(&"0"), "operations were done: {table}");
+    }
+}
+
+#[test]
+fn every_workload_is_answered_rightly() {
+    let all = "point insert upsert merge mixed batch100 range100 scan1000 filterscan tablescan onepartition";
+    let table = loadgen(&format!("run {all} -c 4 -s 0.2 --warm-up 0 --entities 3000"));
+    assert_no_errors(&table, all.split_whitespace().count());
+}
+
+#[test]
+fn a_fixed_rate_is_kept() {
+    let table = loadgen("run point upsert -c 4 -s 1 --warm-up 0 --rate 100 --entities 1000");
+    assert_no_errors(&table, 2);
+    for line in table.lines().skip(1) {
+        let rate: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        // The last answer, which ends the time, may be late on a busy machine.
+        assert!((50.0..=110.0).contains(&rate), "{table}");
+    }
+}
+
+#[test]
+fn the_bare_server_answers() {
+    assert_no_errors(&loadgen("run --bare -c 4 -s 0.2 --warm-up 0"), 6);
+}
+
+#[test]
+fn a_table_is_loaded() {
+    let table = loadgen("load --entities 2150 -c 4");
+    assert!(table.contains("2,150"), "{table}");
+}
+
+#[test]
+fn size_is_measured() {
+    let table = loadgen("scale --entities 4000 -c 4 -s 0.2 --minutes 0.2");
+    for step in ["ready after kill -9", "$top=10 from the start", "disk before the drop"] {
+        assert!(table.contains(step), "{table}");
+    }
+}
+
+#[test]
+fn overload_is_measured() {
+    let table = loadgen("overload --idle 20 --trickling 4 --eager 20 --rate 50 -s 0.5");
+    assert_eq!(table.lines().filter(|line| line.contains(" MB ")).count(), 6, "{table}");
+}

@@ -1,0 +1,164 @@
+//! Load that knows what the server owes it.
+//!
+//! Each writer owns a partition and knows what it must hold: what was acknowledged, and, for the one
+//! request that was under way when the server died, the state before it and the state after it. Nothing
+//! else may be found after the restart. One more entity is shared: everybody counts on it with ETags.
+//!
+//! How the server dies, and whether a loss is a failure or the very thing that is to be shown, is left to
+//! the tests.
+
+mod writer;
+
+use crate::client::Client;
+use serde_json::json;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use writer::Writer;
+
+const TABLE: &str = "Owed";
+const COUNTER: (&str, &str) = ("shared", "counter");
+const WRITERS: usize = 4;
+
+/// Parallel writers and everything that was acknowledged to them.
+#[derive(Debug)]
+pub struct Load {
+    writers: Vec<Writer>,
+    /// The shared counter when it was last looked at.
+    counter: u64,
+}
+
+/// The moment after which answers prove nothing, because no machine would have been there to give them.
+///
+/// A kill needs none: what the dying server still says holds. When it is the disk that is taken away from a
+/// living server, it is the moment before.
+#[derive(Debug, Default)]
+pub struct Cutoff(AtomicBool);
+
+impl Cutoff {
+    /// It is now. An answer that a writer has not read yet counts as one that never came.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// How much was acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Writes of entities, those in batches included.
+    pub writes: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Increments of the shared counter.
+    pub increments: u64,
+    /// Writes with an old tag, every one of which was refused.
+    pub stale: u64,
+    /// Requests that the server answered with an error of its own, which ended a writer's round.
+    pub failures: u64,
+}
+
+/// What was acknowledged and is not there.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    /// Entities that are neither what was acknowledged nor what the request under way would have made.
+    pub entities: u64,
+    /// Batches of which some entities are there and some are not.
+    pub half_batches: u64,
+    /// What was found instead, a line each.
+    pub details: Vec<String>,
+}
+
+impl Load {
+    /// Prepares a server that has nothing yet.
+    pub fn new(client: &mut Client, seed: u64) -> Self {
+        client.create_table(TABLE);
+        let counter = json!({ "PartitionKey": COUNTER.0, "RowKey": COUNTER.1, "n": 0 });
+        assert_eq!(client.insert(TABLE, &counter).expect("answered").status, 204);
+        let writers = (0..WRITERS).map(|number| Writer::new(number, seed)).collect();
+        Self { writers, counter: 0 }
+    }
+
+    /// Writes until the server no longer answers; `end` is to see to that.
+    pub fn run(&mut self, server: SocketAddr, end: impl FnOnce(&Cutoff)) {
+        let cutoff = Cutoff::default();
+        std::thread::scope(|scope| {
+            for writer in &mut self.writers {
+                let (client, cutoff) = (Client::new(server), &cutoff);
+                scope.spawn(move || writer.run(client, cutoff));
+            }
+            end(&cutoff);
+        });
+    }
+
+    /// Compares with what the server has, and goes on from there if nothing is missing.
+    pub fn verify(&mut self, client: &mut Client) -> Result<(), Losses> {
+        let mut losses = Losses::default();
+        for writer in &mut self.writers {
+            writer.verify(client, &mut losses);
+        }
+        self.verify_counter(client, &mut losses);
+        // Time goes on: what comes now must have later tags than anything there was.
+        let latest = self.writers.iter().map(|writer| writer.latest).max().unwrap_or_default();
+        for writer in &mut self.writers {
+            writer.latest = latest;
+        }
+        if losses.details.is_empty() { Ok(()) } else { Err(losses) }
+    }
+
+    fn verify_counter(&mut self, client: &mut Client, losses: &mut Losses) {
+        let found = client.get(TABLE, COUNTER.0, COUNTER.1);
+        let found = if found.status == 200 { found.json()["n"].as_u64() } else { None };
+        let sum = |of: fn(&Writer) -> u64| self.writers.iter().map(of).sum::<u64>();
+        let least = self.counter + sum(|writer| writer.counted);
+        let most = least + sum(|writer| writer.uncertain);
+        match found {
+            Some(found) if (least..=most).contains(&found) => {
+                self.counter = found;
+                for writer in &mut self.writers {
+                    (writer.counted, writer.uncertain) = (0, 0);
+                }
+            }
+            _ => {
+                losses.entities += 1;
+                losses.details.push(format!("the counter is {found:?}, not {least} to {most}"));
+            }
+        }
+    }
+
+    /// What has been acknowledged so far.
+    pub fn tally(&self) -> Tally {
+        let mut sum = Tally::default();
+        for writer in &self.writers {
+            sum += writer.tally;
+        }
+        sum
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.writes += other.writes;
+        self.batches += other.batches;
+        self.increments += other.increments;
+        self.stale += other.stale;
+        self.failures += other.failures;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { writes, batches, increments, .. } = self;
+        write!(f, "{writes} writes acknowledged ({batches} batches, {increments} increments)")
+    }
+}
+
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} entities lost, {} half batches", self.entities, self.half_batches)?;
+        self.details.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
