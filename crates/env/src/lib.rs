@@ -5,6 +5,7 @@
 //! run twice.
 
 use rowhouse_types::{Guid, Timestamp};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,8 +47,29 @@ impl Clock for SystemClock {
 pub struct SystemRandom;
 
 impl Random for SystemRandom {
+    /// Asks the operating system for many bytes at a time, because every request needs a few.
     fn fill(&self, buffer: &mut [u8]) {
-        getrandom::fill(buffer).expect("the operating system gives random numbers");
+        const POOL: usize = 1024;
+        thread_local! {
+            static UNUSED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let draw = |buffer: &mut [u8]| {
+            getrandom::fill(buffer).expect("the operating system gives random numbers");
+        };
+        if POOL / 16 < buffer.len() {
+            return draw(buffer);
+        }
+        UNUSED.with_borrow_mut(|unused| {
+            if unused.len() < buffer.len() {
+                unused.resize(POOL, 0);
+                draw(unused);
+            }
+            // What is given out is forgotten: nobody gets it again.
+            let rest = unused.len() - buffer.len();
+            buffer.copy_from_slice(&unused[rest..]);
+            unused[rest..].fill(0);
+            unused.truncate(rest);
+        });
     }
 }
 
@@ -120,6 +142,17 @@ mod tests {
         assert_ne!(draw(1), draw(2));
         assert_ne!(draw(1).0, draw(1).1);
         assert_eq!(draw(1).0.to_string().as_bytes()[14], b'4');
+    }
+
+    #[test]
+    fn the_system_never_repeats_itself() {
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1000 {
+            assert!(seen.insert(SystemRandom.guid()));
+        }
+        let mut long = [0; 200];
+        SystemRandom.fill(&mut long);
+        assert_ne!(long[..100], long[100..]);
     }
 
     #[test]

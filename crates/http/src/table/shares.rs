@@ -5,6 +5,7 @@
 
 use rowhouse_types::AccountName;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -14,6 +15,8 @@ use tokio::sync::Notify;
 pub(crate) struct Shares {
     limit: usize,
     state: Mutex<State>,
+    /// How many wait for something to be returned.
+    waiting: AtomicUsize,
     returned: Notify,
 }
 
@@ -33,7 +36,8 @@ pub(crate) struct Share {
 
 impl Shares {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), state: Mutex::default(), returned: Notify::new() })
+        let (state, waiting) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { limit: limit.max(1), state, waiting, returned: Notify::new() })
     }
 
     /// Takes units for an account, or nothing.
@@ -49,6 +53,9 @@ impl Shares {
         units: usize,
         time: Duration,
     ) -> Option<Share> {
+        if let Some(share) = self.take(account, units) {
+            return Some(share);
+        }
         let waiting = async {
             loop {
                 let returned = self.returned.notified();
@@ -58,6 +65,7 @@ impl Shares {
                 returned.await;
             }
         };
+        let _one_more = Waiting::new(&self.waiting);
         tokio::time::timeout(time, waiting).await.ok()
     }
 
@@ -70,6 +78,22 @@ impl Shares {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing inside the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who waits, also if they give up.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -121,7 +145,9 @@ impl Drop for Share {
             }
         }
         drop(state);
-        self.shares.returned.notify_waiters();
+        if self.shares.waiting.load(Ordering::SeqCst) > 0 {
+            self.shares.returned.notify_waiters();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::json::writer::{self, Object, TimeText};
 use crate::media::Metadata;
 use crate::select::Select;
 use crate::uri;
-use rowhouse_types::{Corrupt, EdmType, Property, Row, Timestamp, ValueRef};
+use rowhouse_types::{Corrupt, EdmType, Property, Row, ValueRef};
 
 /// What an answer needs to know beside the entities.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
 
 /// Writes what an entity consists of: annotations, keys and Timestamp, properties.
 fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Result<(), Corrupt> {
-    let timestamp = row.record.timestamp();
+    let time = TimeText::new(row.record.timestamp());
     if cx.level == Metadata::Full {
         object.name("odata.type", "");
         object.out.push(b'"');
@@ -106,7 +106,7 @@ fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Re
     }
     if cx.level != Metadata::None {
         object.name("odata.etag", "");
-        write_etag(object.out, timestamp);
+        write_etag(object.out, &time);
     }
     if cx.level == Metadata::Full {
         object.name("odata.editLink", "");
@@ -126,7 +126,7 @@ fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Re
             writer::string(object.out, EdmType::DateTime.name());
         }
         object.name("Timestamp", "");
-        write_time(object.out, timestamp);
+        write_time(object.out, &time);
     }
     match cx.select {
         None => {
@@ -163,20 +163,20 @@ fn write_address(out: &mut Vec<u8>, base: Option<&str>, table: &str, row: &Row<'
 }
 
 /// The text of [`rowhouse_types::Etag`] inside JSON.
-fn write_etag(out: &mut Vec<u8>, timestamp: Timestamp) {
+fn write_etag(out: &mut Vec<u8>, time: &TimeText) {
     out.extend_from_slice(b"\"W/\\\"datetime'");
-    for &byte in TimeText::new(timestamp).as_bytes() {
-        match byte {
-            b':' => out.extend_from_slice(b"%3A"),
-            _ => out.push(byte),
+    for (index, piece) in time.as_bytes().split(|&byte| byte == b':').enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b"%3A");
         }
+        out.extend_from_slice(piece);
     }
     out.extend_from_slice(b"'\\\"\"");
 }
 
-fn write_time(out: &mut Vec<u8>, timestamp: Timestamp) {
+fn write_time(out: &mut Vec<u8>, time: &TimeText) {
     out.push(b'"');
-    out.extend_from_slice(TimeText::new(timestamp).as_bytes());
+    out.extend_from_slice(time.as_bytes());
     out.push(b'"');
 }
 
@@ -197,15 +197,23 @@ fn write_property(object: &mut Object<'_>, level: Metadata, name: &str, value: V
     let out = &mut *object.out;
     match value {
         ValueRef::String(text) => writer::string(out, text),
-        ValueRef::Int32(value) => writer::display(out, value),
-        ValueRef::Int64(value) => writer::display(out, format_args!("\"{value}\"")),
+        ValueRef::Int32(value) => writer::integer(out, value),
+        ValueRef::Int64(value) => {
+            out.push(b'"');
+            writer::integer(out, value);
+            out.push(b'"');
+        }
         ValueRef::Boolean(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
         ValueRef::Double(value) if value.is_finite() => writer::finite(out, value),
         ValueRef::Double(value) if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
         ValueRef::Double(value) if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
         ValueRef::Double(_) => out.extend_from_slice(b"\"-Infinity\""),
-        ValueRef::DateTime(value) => write_time(out, value),
-        ValueRef::Guid(value) => writer::display(out, format_args!("\"{value}\"")),
+        ValueRef::DateTime(value) => write_time(out, &TimeText::new(value)),
+        ValueRef::Guid(value) => {
+            out.push(b'"');
+            out.extend_from_slice(&value.text());
+            out.push(b'"');
+        }
         ValueRef::Binary(bytes) => {
             out.push(b'"');
             writer::base64(out, bytes);

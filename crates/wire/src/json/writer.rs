@@ -16,13 +16,11 @@ pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
 pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[done..at]);
-        done = at + 1;
+    let (mut done, mut at) = (0, 0);
+    while let Some(special) = next_special(bytes, at) {
+        let byte = bytes[special];
+        out.extend_from_slice(&bytes[done..special]);
+        (done, at) = (special + 1, special + 1);
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
@@ -39,10 +37,29 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&bytes[done..]);
 }
 
-/// Writes what needs no escape.
-pub(crate) fn display(out: &mut Vec<u8>, value: impl fmt::Display) {
-    use std::io::Write as _;
-    write!(out, "{value}").expect("a vector takes everything");
+/// Where the next byte is that JSON wants escaped: a quote, a backslash or a control character.
+///
+/// Looks at eight bytes at a time, since most text has none.
+fn next_special(bytes: &[u8], from: usize) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & TOPS;
+    let mut at = from;
+    while let Some(Ok(chunk)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) {
+        let word = u64::from_ne_bytes(chunk);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
+        if control | zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5C)) != 0 {
+            break;
+        }
+        at += 8;
+    }
+    let special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    bytes[at..].iter().position(special).map(|offset| at + offset)
+}
+
+/// Writes an integer.
+pub(crate) fn integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Writes a finite number so that it reads back the same and is seen to be no integer. Exponents are
