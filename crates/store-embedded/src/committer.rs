@@ -63,7 +63,7 @@ impl Committer {
         let _latch = LatchOnPanic(&shared);
         self.shared.checkpoints.give_way();
         if let Err(error) = self.execute("BEGIN IMMEDIATE") {
-            self.refuse(error, replies);
+            self.refuse(&error, replies);
             return;
         }
         match self.transact(work) {
@@ -84,7 +84,7 @@ impl Committer {
     }
 
     /// Nothing was begun, so nothing was written: if another program holds the database, it may let go of it.
-    fn refuse(&self, error: rusqlite::Error, replies: Vec<Reply>) {
+    fn refuse(&self, error: &rusqlite::Error, replies: Vec<Reply>) {
         if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) {
             tracing::warn!("another program holds the database locked");
             for reply in replies {
