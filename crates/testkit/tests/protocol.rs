@@ -359,6 +359,8 @@ fn queries_say_how_they_were_read() {
         ("PartitionKey eq 'a' and n eq 2", "partition-scan; examined=3; returned=0"),
         ("n eq 1", "table-scan; examined=6; returned=6"),
     ];
+    let response = client.get("People", "a", "1");
+    assert_eq!(response.header("x-rowhouse-plan"), Some("point; examined=1; returned=1"));
     for (filter, plan) in rows {
         let path = format!("People()?$filter={}", rowhouse_testkit::encode(filter));
         let response = client.request("GET", &path, &[], b"");

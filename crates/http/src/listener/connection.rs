@@ -21,7 +21,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -50,7 +51,7 @@ pub(super) async fn serve<H: Handler>(
     let (stream, returned) = Metered::new(stream, &pace, &shared.metrics);
     let peer = Peer { addr, tls: tls.is_some() };
     match tls {
-        None => serve_http(stream, peer, &shared, &pace, &mut shutdown).await,
+        None => serve_http(stream, peer, &shared, &pace, &shutdown).await,
         Some(acceptor) => {
             let handshake = timeout(shared.limits.handshake_time, acceptor.accept(stream));
             let stream = tokio::select! {
@@ -60,7 +61,7 @@ pub(super) async fn serve<H: Handler>(
             match stream {
                 Ok(Ok(stream)) => {
                     pace.begin_head();
-                    serve_http(stream, peer, &shared, &pace, &mut shutdown).await;
+                    serve_http(stream, peer, &shared, &pace, &shutdown).await;
                 }
                 Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "handshake failed"),
                 Err(_) => {
@@ -83,7 +84,7 @@ async fn serve_http<H: Handler>(
     peer: Peer,
     shared: &Arc<Shared<H>>,
     pace: &Arc<Pace>,
-    shutdown: &mut watch::Receiver<bool>,
+    shutdown: &watch::Receiver<bool>,
 ) {
     let service = service_fn(|request: Request| {
         pace.begin_work();
@@ -104,6 +105,7 @@ async fn serve_http<H: Handler>(
             .max_buf_size(shared.limits.head_bytes.max(64 * 1024))
             .serve_connection(TokioIo::new(stream), service)
     );
+    let stop = StopSignal::watch(shutdown.clone());
     let mut draining = false;
     let mut look_at = pace.next_look(&shared.limits);
     loop {
@@ -124,12 +126,43 @@ async fn serve_http<H: Handler>(
                     return;
                 }
             }
-            () = stopped(shutdown), if !draining => {
+            () = stop.received(), if !draining => {
                 draining = true;
                 pace.end();
                 connection.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// The listener's shutdown, heard by a task of its own.
+///
+/// The connection is polled with every request, and so is whatever it waits for at the same time; the
+/// listener's channel is one lock for all connections, this is one for each.
+struct StopSignal {
+    stop: Arc<Notify>,
+    watcher: JoinHandle<()>,
+}
+
+impl StopSignal {
+    fn watch(mut shutdown: watch::Receiver<bool>) -> Self {
+        let stop = Arc::new(Notify::new());
+        let heard = Arc::clone(&stop);
+        let watcher = tokio::spawn(async move {
+            stopped(&mut shutdown).await;
+            heard.notify_one();
+        });
+        Self { stop, watcher }
+    }
+
+    async fn received(&self) {
+        self.stop.notified().await;
+    }
+}
+
+impl Drop for StopSignal {
+    fn drop(&mut self) {
+        self.watcher.abort();
     }
 }
 

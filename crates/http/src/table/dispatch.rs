@@ -74,6 +74,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
             let mut reply = Reply::json(StatusCode::OK, cx.level, body);
             reply.push("ETag", etag.to_string());
+            reply.push("x-rowhouse-plan", "point; examined=1; returned=1");
             Ok(reply)
         }
         Operation::Write(operation) => {

@@ -242,8 +242,8 @@ fn requests() -> impl Strategy<Value = Vec<(u8, Row, u64, u64, bool)>> {
 /// answered happened all the same.
 fn simulate(requests: &[(u8, Row, u64, u64, bool)]) -> Vec<Record> {
     let mut rows: BTreeMap<Row, Version> = BTreeMap::new();
-    // Nobody can ask for a tag that was in no answer.
-    let mut told: HashSet<Timestamp> = HashSet::new();
+    // Nobody asks for a tag that no answer gave for that row.
+    let mut told: HashSet<(Row, Timestamp)> = HashSet::new();
     let mut records = Vec::new();
     for (index, &(kind, row, before, after, answered)) in requests.iter().enumerate() {
         let moment = index as u64 + 1;
@@ -254,7 +254,9 @@ fn simulate(requests: &[(u8, Row, u64, u64, bool)]) -> Vec<Record> {
             _ => Change::Merge(condition),
         };
         let condition = match (kind, rows.get(&row)) {
-            (3 | 7, Some(version)) if told.contains(&version.tag) => Condition::Tag(version.tag),
+            (3 | 7, Some(version)) if told.contains(&(row, version.tag)) => {
+                Condition::Tag(version.tag)
+            }
             _ => Condition::Upsert,
         };
         let write = |row, nth: u64| Write { row, id: 2 * moment + nth, change: change(condition) };
@@ -265,12 +267,14 @@ fn simulate(requests: &[(u8, Row, u64, u64, bool)]) -> Vec<Record> {
             _ => Call::Write(vec![write(row, 0)]),
         };
         let mut answer = carry_out(&mut rows, &call, tag(moment));
-        match &answer {
-            _ if !answered => answer = Answer::Nothing,
-            Answer::Done(tags) => told.extend(tags.iter().flatten()),
-            Answer::Read(version) => told.extend(version.iter().map(|version| version.tag)),
-            Answer::Query(rows) => told.extend(rows.values().map(|version| version.tag)),
-            Answer::Refused(_) | Answer::Nothing => {}
+        if answered {
+            told.extend(
+                rows.iter()
+                    .filter(|(row, _)| tells(&call, &answer, **row))
+                    .map(|(row, version)| (*row, version.tag)),
+            );
+        } else {
+            answer = Answer::Nothing;
         }
         // Times are spread so that those of different requests never meet.
         let spread = |time: u64, half: u64| (time + 10) * 1000 + half * 500 + moment;
@@ -278,6 +282,16 @@ fn simulate(requests: &[(u8, Row, u64, u64, bool)]) -> Vec<Record> {
         records.push(Record { client: 0, partition: 0, began, ended, call, answer });
     }
     records
+}
+
+/// Whether an answer tells the tag of a row that is there.
+fn tells(call: &Call, answer: &Answer, row: Row) -> bool {
+    match (call, answer) {
+        (Call::Read(read), _) => *read == row,
+        (Call::Query, _) => true,
+        (Call::Write(writes), Answer::Done(_)) => writes.iter().any(|write| write.row == row),
+        (Call::Write(_), _) => false,
+    }
 }
 
 fn carry_out(rows: &mut BTreeMap<Row, Version>, call: &Call, now: Timestamp) -> Answer {
