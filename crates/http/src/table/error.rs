@@ -535,40 +535,27 @@ fn xml(error: XmlError) -> Answer {
     }
 }
 
-impl From<TableError> for Failure {
-    fn from(error: TableError) -> Self {
-        Self::Table(error)
-    }
+/// Errors that are wrapped as they are.
+macro_rules! wrap {
+    ($($error:ty => $variant:ident),+ $(,)?) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        })+
+    };
 }
 
-impl From<AccountError> for Failure {
-    fn from(error: AccountError) -> Self {
-        Self::Account(error)
-    }
-}
-
-impl From<AuthError> for Failure {
-    fn from(error: AuthError) -> Self {
-        Self::Auth(error)
-    }
-}
-
-impl From<FilterError> for Failure {
-    fn from(error: FilterError) -> Self {
-        Self::Filter(error)
-    }
-}
-
-impl From<EntityError> for Failure {
-    fn from(error: EntityError) -> Self {
-        Self::Entity(error)
-    }
-}
-
-impl From<ResourceError> for Failure {
-    fn from(error: ResourceError) -> Self {
-        Self::Resource(error)
-    }
+wrap! {
+    TableError => Table,
+    AccountError => Account,
+    AuthError => Auth,
+    FilterError => Filter,
+    EntityError => Entity,
+    ResourceError => Resource,
+    MediaError => Media,
+    BatchError => Batch,
+    XmlError => Xml,
 }
 
 impl From<UriError> for Failure {
@@ -577,26 +564,8 @@ impl From<UriError> for Failure {
     }
 }
 
-impl From<MediaError> for Failure {
-    fn from(error: MediaError) -> Self {
-        Self::Media(error)
-    }
-}
-
 impl From<SelectError> for Failure {
     fn from(_: SelectError) -> Self {
         Self::Select
-    }
-}
-
-impl From<BatchError> for Failure {
-    fn from(error: BatchError) -> Self {
-        Self::Batch(error)
-    }
-}
-
-impl From<XmlError> for Failure {
-    fn from(error: XmlError) -> Self {
-        Self::Xml(error)
     }
 }
