@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock};
-use rowhouse_store::conformance::{Engine, Scope, random, run_in_scope};
+use rowhouse_store::conformance::{Engine, random, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Command, Committed, Condition, NewAccount, Page, Placement, Scan,
@@ -188,7 +188,7 @@ fn is_found(fault: Fault) -> bool {
     let start = Timestamp::parse_iso("2026-01-01T00:00:00Z").expect("a date");
     let engine = move || Faults { clock: Arc::new(SimulatedClock::new(start)), fault };
     let run = move || {
-        run_in_scope(Scope::SingleNode, Scope::All, engine, |engine| async move {
+        run(engine, |engine| async move {
             random::behaves_as_the_model(&engine).await;
         });
     };

@@ -1,12 +1,11 @@
-//! Measurements that justify constants. Run by hand:
+//! The measurement behind `inline_bytes`. Run by hand:
 //! `cargo test --release -p rowhouse-store-embedded -- --ignored --nocapture`
 
 use super::common::{commit, key, page, put, record, table};
-use super::{fill, open, open_with, runtime};
+use super::{open_with, runtime};
 use crate::tuning::Tuning;
-use crate::{EmbeddedStore, Options};
 use rowhouse_env::SystemClock;
-use rowhouse_store::{Batch, Store};
+use rowhouse_store::Store;
 use rowhouse_types::KeyRange;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,70 +57,4 @@ fn where_records_spill() {
             });
         }
     }
-}
-
-/// Durable inserts and point reads per second, and how long opening takes afterwards.
-#[test]
-#[ignore = "a measurement"]
-fn throughput() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        let options = Options::new(directory.path());
-        Arc::new(EmbeddedStore::open(options, Arc::new(SystemClock)).unwrap())
-    };
-    let store = open();
-    runtime().block_on(async {
-        let things = table(&*store, "Things").await;
-        let (tasks, each) = (64_u32, 1_000_u32);
-        let start = Instant::now();
-        let mut writers = Vec::new();
-        for task in 0..tasks {
-            let store = Arc::clone(&store);
-            writers.push(tokio::spawn(async move {
-                for n in 0..each {
-                    let command = put(things, &task.to_string(), &n.to_string(), record(1, 350));
-                    store.commit(Batch::of(command)).await.unwrap();
-                }
-            }));
-        }
-        for writer in writers {
-            writer.await.unwrap();
-        }
-        let rate = f64::from(tasks * each) / start.elapsed().as_secs_f64();
-        println!("{rate:.0} durable inserts/s in {:?}", store.stats());
-        let start = Instant::now();
-        for n in 0..100_000_u32 {
-            let key = key(&(n % tasks).to_string(), &(n % each).to_string());
-            store.get(things, &key).await.unwrap().unwrap();
-        }
-        println!("{:.1} us per point read", start.elapsed().as_secs_f64() * 10.0);
-        store.close().await.unwrap();
-    });
-    drop(store);
-    let start = Instant::now();
-    let store = open();
-    println!("opened in {:?}", start.elapsed());
-    drop(store);
-}
-
-/// How long opening takes with a million entities, after a proper close and after none.
-#[test]
-#[ignore = "a measurement"]
-fn opening_a_million() {
-    let directory = tempfile::tempdir().unwrap();
-    for round in 0..2 {
-        let start = Instant::now();
-        let store = open(directory.path(), Tuning::default());
-        println!("opened in {:?}: {:?}", start.elapsed(), store.stats());
-        runtime().block_on(async {
-            let things = table(&*store, &format!("Things{round}")).await;
-            fill(&store, things, 10_000 / (1 + 9 * round), 350).await;
-            if round == 0 {
-                store.close().await.unwrap();
-            }
-        });
-    }
-    let start = Instant::now();
-    let store = open(directory.path(), Tuning::default());
-    println!("opened in {:?}: {:?}", start.elapsed(), store.stats());
 }

@@ -62,7 +62,7 @@ pub struct Promise {
 }
 
 /// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
-/// test. `conformance_suite!(all, expr)` leaves out the promises of single-node engines.
+/// test.
 #[macro_export]
 macro_rules! conformance_suite {
     (@list $then:ident { $($args:tt)* }) => {
@@ -173,40 +173,28 @@ macro_rules! conformance_suite {
             Promise { name: stringify!($name), scope: Scope::$scope, sentence: $sentence },
         )*];
     };
-    (@tests { $only:ident $engine:expr } $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+    (@tests { $engine:expr } $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
         $(
             #[doc = $sentence]
             #[test]
             fn $name() {
-                let (only, scope) =
-                    ($crate::conformance::Scope::$only, $crate::conformance::Scope::$scope);
-                $crate::conformance::run_in_scope(only, scope, || $engine, |engine| async move {
+                $crate::conformance::run(|| $engine, |engine| async move {
                     $crate::conformance::$module::$name(&engine).await
                 });
             }
         )*
     };
-    (all, $engine:expr) => { $crate::conformance_suite! { @list tests { All $engine } } };
-    ($engine:expr) => { $crate::conformance_suite! { @list tests { SingleNode $engine } } };
+    ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
 }
 
 conformance_suite! { @list table {} }
 
 /// Runs one test of the suite on a runtime of its own, so that an engine's test file needs none.
-///
-/// `widest` is what the engine claims; a test beyond it passes without running.
-pub fn run_in_scope<E, F>(
-    widest: Scope,
-    scope: Scope,
-    engine: impl FnOnce() -> E,
-    test: impl FnOnce(E) -> F,
-) where
+pub fn run<E, F>(engine: impl FnOnce() -> E, test: impl FnOnce(E) -> F)
+where
     E: Engine,
     F: Future<Output = ()>,
 {
-    if widest == Scope::All && scope == Scope::SingleNode {
-        return;
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
