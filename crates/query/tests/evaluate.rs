@@ -238,3 +238,14 @@ fn a_corrupt_value_is_noticed_only_when_it_is_read() {
     assert_eq!(filter("b eq 2 and a").matches(&row), Ok(false));
     assert!(matches!(filter("a").matches(&row), Err(Corrupt(_))));
 }
+
+/// Checking that a text is UTF-8 for every condition on it made long filters cost seconds a row.
+#[test]
+fn text_is_compared_as_it_is_stored() {
+    let mut bytes = record(&[("a", string("x"))]).as_bytes().to_vec();
+    *bytes.last_mut().unwrap() = 0xFF;
+    let row = Row { partition: "p", row: "r", record: RecordRef::parse(&bytes).unwrap() };
+    assert_eq!(filter("a eq 'x'").matches(&row), Ok(false));
+    assert_eq!(filter("a gt 'x'").matches(&row), Ok(true));
+    assert_eq!(filter("a").matches(&row), Ok(false));
+}

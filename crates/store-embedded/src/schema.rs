@@ -25,7 +25,7 @@ const MIGRATIONS: [&str; 0] = [];
 const MAP_BYTES: i64 = 1024 * 1024 * 1024;
 /// Statements that a connection keeps prepared; more than there are.
 const STATEMENTS: usize = 64;
-/// How long anybody waits for a lock within SQLite, which only a restart of the log can hold for long.
+/// How long a reader waits for a lock within SQLite, which only a restart of the log can hold for long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const SCHEMA: &str = "
@@ -180,7 +180,8 @@ pub(crate) fn writer(
     let mut conn = Connection::open_with_flags(path, WRITE)?;
     // Only a restart of the log holds the lock, for a moment: wait for it in small steps.
     let step = Duration::from_millis(1);
-    let most = i32::try_from(PATIENCE.as_millis() / step.as_millis()).unwrap_or(i32::MAX);
+    let most =
+        i32::try_from(tuning.lock_patience.as_millis() / step.as_millis()).unwrap_or(i32::MAX);
     conn.busy_handler(Some(move |tries| {
         std::thread::sleep(step);
         tries < most

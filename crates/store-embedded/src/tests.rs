@@ -261,3 +261,22 @@ fn abandoned_pages_end() {
         store.close().await.unwrap();
     });
 }
+
+/// Nothing was begun, so nothing is in doubt: the store says that it is busy and goes on later.
+#[test]
+fn a_lock_of_another_program_passes() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning { lock_patience: Duration::from_millis(50), ..Tuning::default() };
+    let store = open(directory.path(), tuning);
+    let other = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let refused = store.commit(Batch::of(put(things, "p", "r", record(1, 0)))).await;
+        assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+        assert!(store.ready().is_ok());
+        other.execute_batch("ROLLBACK").unwrap();
+        commit(&*store, vec![put(things, "p", "r", record(1, 0))]).await;
+        assert!(store.get(things, &key("p", "r")).await.unwrap().is_some());
+    });
+}

@@ -33,6 +33,8 @@ pub(crate) struct Tuning {
     pub(crate) wal_hard_frames: i32,
     /// Bytes to which the log's file is cut when it starts again.
     pub(crate) wal_file_bytes: i64,
+    /// How long the committer waits for a lock that a restart of the log holds, or another program.
+    pub(crate) lock_patience: Duration,
     /// Pause after an attempt to restart the log that readers prevented.
     pub(crate) restart_pause: Duration,
     /// Rows that a step of the sweep deletes.
@@ -62,6 +64,7 @@ impl Default for Tuning {
             wal_soft_frames: 2048,
             wal_hard_frames: 16 * 1024,
             wal_file_bytes: 16 * 1024 * 1024,
+            lock_patience: Duration::from_mins(1),
             restart_pause: Duration::from_millis(500),
             sweep_rows: 500,
             sweep_bytes: 2 * 1024 * 1024,

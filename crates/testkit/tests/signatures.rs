@@ -285,6 +285,29 @@ fn a_stored_policy_opens_and_closes() {
     assert_eq!(get(&|_| ()), 403, "revoked");
 }
 
+/// Behind a proxy the line that it appends counts, not the one that the client sent.
+#[test]
+fn forwarded_addresses_are_the_proxys_word() {
+    let server = TestServer::start_with(&["--trust-forwarded"]);
+    server.client().create_table("People");
+    let fields =
+        TableSasFields { ip: "198.51.100.7".into(), protocol: "https".into(), ..table_fields() };
+    let token = sign::table_sas(DEV_ACCOUNT, &key(), &fields);
+    let target = format!("/{DEV_ACCOUNT}/People()?{token}");
+    let ask = |lines: &[(&str, &str)]| {
+        let mut headers = json();
+        headers.extend(own(lines));
+        answer(&send(&server, "GET", &target, &headers, "")).1
+    };
+    let (good, bad) = (("X-Forwarded-For", "198.51.100.7"), ("X-Forwarded-For", "203.0.113.9"));
+    let (tls, plain) = (("X-Forwarded-Proto", "https"), ("X-Forwarded-Proto", "http"));
+    assert_eq!(ask(&[bad, good, plain, tls]), "");
+    assert_eq!(ask(&[("X-Forwarded-For", "203.0.113.9, 198.51.100.7"), tls]), "");
+    assert_eq!(ask(&[good, bad, tls]), "AuthorizationSourceIPMismatch");
+    assert_eq!(ask(&[good, tls, plain]), "AuthorizationProtocolMismatch");
+    assert_eq!(ask(&[]), "AuthorizationSourceIPMismatch");
+}
+
 /// What is wrong with a request is told to who may make it, and who may not is refused before the server
 /// reads a body.
 #[test]

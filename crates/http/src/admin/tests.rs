@@ -3,6 +3,7 @@
 use super::*;
 use crate::listener::{Limits, Listener, Tls};
 use rowhouse_env::{SeededRandom, SimulatedClock, SystemRandom};
+use rowhouse_service_account::DEVELOPMENT_KEY;
 use rowhouse_service_account::Sealer;
 use rowhouse_store::model::ModelStore;
 use rowhouse_types::Timestamp;
@@ -253,6 +254,8 @@ async fn creating_is_not_handling_keys() {
     assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", chosen).await.0, 403);
     let (status, mine) = server.call(ALL, "POST", "/v1/accounts", chosen).await;
     assert_eq!((status, &mine["keys"]), (201, &json!(["YQ==", "Yg=="])));
+    let public = json!({ "name": "open", "keys": ["YQ==", DEVELOPMENT_KEY] }).to_string();
+    assert_eq!(server.call(ALL, "POST", "/v1/accounts", &public).await.0, 400, "everybody has it");
 }
 
 #[tokio::test]

@@ -157,3 +157,22 @@ pub(crate) async fn drain(mut body: Incoming) -> bool {
     };
     tokio::time::timeout(DRAIN_TIME, read).await.unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that is told 503 tries again: never after its write took effect.
+    #[test]
+    fn a_change_is_answered_even_when_nothing_is_left() {
+        let budget = Budget::new(16 * UNIT);
+        let account: AccountName = "acct".parse().unwrap();
+        let large = || vec![0; 8 * UNIT];
+        let unsent = budget.answer(large(), &account, false).unwrap();
+        assert!(matches!(budget.answer(large(), &account, false), Err(Failure::Busy)));
+        assert!(budget.answer(large(), &account, true).is_ok());
+        assert!(budget.answer(vec![0; SMALL - 1], &account, false).is_ok(), "small ones pass");
+        drop(unsent);
+        assert!(budget.answer(large(), &account, false).is_ok(), "given back once sent");
+    }
+}
