@@ -8,7 +8,7 @@ use crate::committer::Fault;
 use crate::queue::Answer;
 use crate::schema::Marks;
 use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Placement, Table, TableId};
-use rowhouse_types::{StoredPolicy, TableName, Timestamp};
+use rowhouse_types::{EntityKey, Record, StoredPolicy, TableName, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +33,17 @@ pub(crate) struct Draft {
     pub(crate) catalogue_changed: bool,
     /// Tables dropped by this group: the sweep hears of them after the commit.
     pub(crate) dropped: Vec<TableId>,
+    /// Cached records that this group replaces: they are back in the cache after the commit.
+    pub(crate) refreshed: Vec<Refreshed>,
+}
+
+/// A record as a batch stored it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refreshed {
+    pub(crate) table: TableId,
+    pub(crate) key: EntityKey,
+    pub(crate) record: Record,
+    pub(crate) batch: u64,
 }
 
 impl Change {

@@ -97,6 +97,7 @@ pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
 
 fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
     let hard = shared.tuning.wal_hard_frames;
+    let _let_go = shared.readers.let_go();
     let frames = match conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
         Ok((frames, _)) => frames,
         Err(error) if is_busy(&error) => return Ok(()),

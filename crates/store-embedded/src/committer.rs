@@ -5,7 +5,7 @@
 //! not be spoken of before it is durable. Groups form by themselves while the last commit waits for
 //! the disk; there is no timer. Because there is no other writer, the order of arrival explains every answer.
 
-use crate::change::Draft;
+use crate::change::{Draft, Refreshed};
 use crate::entity::Place;
 use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
@@ -101,6 +101,7 @@ impl Committer {
             catalogue: self.shared.catalogue.load().as_ref().clone(),
             catalogue_changed: false,
             dropped: Vec::new(),
+            refreshed: Vec::new(),
         };
         let mut answers = Vec::with_capacity(group.len());
         for work in group {
@@ -139,9 +140,11 @@ impl Committer {
         if guarded {
             self.execute("SAVEPOINT batch")?;
         }
+        let refreshed = draft.refreshed.len();
         for (index, command) in batch.commands.into_iter().enumerate() {
             if let Err(fault) = self.command(command, draft, tick) {
                 let error = fault.at(index)?;
+                draft.refreshed.truncate(refreshed);
                 if guarded {
                     self.execute("ROLLBACK TO batch")?;
                     self.execute("RELEASE batch")?;
@@ -159,18 +162,29 @@ impl Committer {
         Ok(Ok(Answer::Committed(Committed { sequence, timestamps: vec![tick; count] })))
     }
 
-    fn command(&self, command: Command, draft: &Draft, tick: Timestamp) -> Result<(), Fault> {
+    fn command(&self, command: Command, draft: &mut Draft, tick: Timestamp) -> Result<(), Fault> {
         let Command::Entity { table, key, condition, write } = command;
         if !draft.catalogue.has_table(table) {
             return Err(Fault::Rejected(Conflict::TableNotFound));
         }
         let inline_bytes = self.shared.tuning.inline_bytes;
-        Place { conn: &self.conn, table, key: &key, inline_bytes }.apply(condition, write, tick)
+        let place = Place { conn: &self.conn, table, key: &key, inline_bytes };
+        let stored = place.apply(condition, write, tick)?;
+        let batch = draft.marks.sequence + 1;
+        let was_cached = self.shared.records.forget(table, &key, batch);
+        if let (true, Some(record)) = (was_cached, stored) {
+            draft.refreshed.push(Refreshed { table, key, record, batch });
+        }
+        Ok(())
     }
 
     /// Makes a committed group visible.
     fn publish(&mut self, draft: Draft) {
         self.marks = draft.marks;
+        self.shared.readers.advance(self.marks.sequence);
+        for Refreshed { table, key, record, batch } in draft.refreshed {
+            self.shared.records.offer(table, &key, &record, batch);
+        }
         if draft.catalogue_changed {
             self.shared.catalogue.store(Arc::new(draft.catalogue));
         }

@@ -54,20 +54,21 @@ struct Old {
 }
 
 impl Place<'_> {
-    /// Runs a command; a rejected one has changed nothing.
+    /// Runs a command and tells what is stored then; a rejected one has changed nothing.
     pub(crate) fn apply(
         self,
         condition: Condition,
         write: Write,
         tick: Timestamp,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<Record>, Fault> {
         match write {
             Write::Put(mut record) => {
                 record.stamp(tick);
-                self.put(condition, &record)
+                self.put(condition, &record)?;
+                Ok(Some(record))
             }
-            Write::Merge(patch) => self.merge(condition, patch, tick),
-            Write::Delete => self.delete(condition),
+            Write::Merge(patch) => self.merge(condition, patch, tick).map(Some),
+            Write::Delete => self.delete(condition).map(|()| None),
         }
     }
 
@@ -97,7 +98,7 @@ impl Place<'_> {
         self.store(old.as_ref(), bytes)
     }
 
-    fn merge(self, condition: Condition, patch: Record, tick: Timestamp) -> Result<(), Fault> {
+    fn merge(self, condition: Condition, patch: Record, tick: Timestamp) -> Result<Record, Fault> {
         let old = self.read()?;
         judge(condition, old.as_ref())?;
         let mut merged = match &old {
@@ -110,7 +111,8 @@ impl Place<'_> {
             Some(LimitExceeded::Size) => Err(Fault::Rejected(Conflict::EntityTooLarge)),
             None => {
                 merged.stamp(tick);
-                self.store(old.as_ref(), merged.as_bytes())
+                self.store(old.as_ref(), merged.as_bytes())?;
+                Ok(merged)
             }
         }
     }
@@ -210,6 +212,13 @@ pub(crate) fn get(
     ])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     with_record(conn, row.get_ref(0)?, |_, bytes| Ok(Some(Record::from_bytes(bytes.to_vec())?)))
+}
+
+/// The number of the last batch that a connection's snapshot holds.
+pub(crate) fn last_batch(conn: &Connection) -> Result<u64, Fault> {
+    let mut statement = conn.prepare_cached("SELECT sequence FROM meta WHERE id = 1")?;
+    let sequence: i64 = statement.query_row([], |row| row.get(0))?;
+    Ok(sequence.cast_unsigned())
 }
 
 /// Hands the bytes of a record to `use_it`, wherever the column says that they are, without a copy.

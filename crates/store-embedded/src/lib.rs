@@ -13,6 +13,7 @@
 //! After a failed write the store refuses every further change until it is opened again (`health`):
 //! it never acknowledges what may not be on disk. The file is described in `docs/formats/embedded.md`.
 
+mod cache;
 mod catalogue;
 mod change;
 mod check;

@@ -2,52 +2,121 @@
 //!
 //! A cached read takes a few microseconds, less than handing it to another thread would. Nothing but
 //! point reads uses these connections, so no scan can be in the way.
+//!
+//! Beginning and ending a read transaction costs more than the read: system calls for SQLite's locks, and
+//! a lock that all connections share. So a connection keeps its snapshot until it is too old. It is too
+//! old as soon as any later batch has been acknowledged, or shown by any other connection: whoever has
+//! seen a change, or been told of it, never sees the state before it again.
+//!
+//! A kept snapshot holds on to the write-ahead log. While the log is being copied none is kept.
 
+use crate::cache::Cache;
 use crate::committer::Fault;
 use crate::entity;
 use rowhouse_store::{StoreError, TableId};
 use rowhouse_types::{EntityKey, Record};
 use rusqlite::Connection;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Read-only connections for whoever comes.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    /// Empty once the store is closed.
-    slots: Box<[Mutex<Option<Connection>>]>,
-    next: AtomicUsize,
+    slots: Box<[Mutex<Slot>]>,
+    /// The latest batch that anybody has been told of or has seen.
+    latest: AtomicU64,
+    /// Whether snapshots may outlive the read that took them.
+    keeping: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// None once the store is closed.
+    conn: Option<Connection>,
+    /// The last batch in the snapshot that is open.
+    snapshot: Option<u64>,
 }
 
 impl Readers {
-    pub(crate) fn new(connections: Vec<Connection>) -> Self {
-        let slots = connections.into_iter().map(|conn| Mutex::new(Some(conn))).collect();
-        Self { slots, next: AtomicUsize::new(0) }
+    /// `latest` is the number of the last batch in the database.
+    pub(crate) fn new(connections: Vec<Connection>, latest: u64) -> Self {
+        let slot = |conn| Mutex::new(Slot { conn: Some(conn), snapshot: None });
+        Self {
+            slots: connections.into_iter().map(slot).collect(),
+            latest: AtomicU64::new(latest),
+            keeping: AtomicBool::new(true),
+        }
     }
 
-    /// Reads one record at its latest committed state.
+    /// From here on every read shows this batch.
+    pub(crate) fn advance(&self, batch: u64) {
+        self.latest.fetch_max(batch, Ordering::AcqRel);
+    }
+
+    /// Reads one record at its latest committed state, and offers it to those who ask next.
     pub(crate) fn get(
         &self,
         table: TableId,
         key: &EntityKey,
+        cache: &Cache,
     ) -> Result<Option<Record>, StoreError> {
-        match self.free_slot().as_ref() {
-            Some(conn) => entity::get(conn, table, key).map_err(Fault::into_store_error),
-            None => Err(StoreError::unavailable("the store is closed")),
+        let mut slot = self.free_slot();
+        let found = self.renew(&mut slot).and_then(|conn| match conn {
+            Some(conn) => entity::get(conn, table, key).map(Some),
+            None => Ok(None),
+        });
+        if let (Ok(Some(Some(record))), Some(batch)) = (&found, slot.snapshot) {
+            cache.offer(table, key, record, batch);
         }
+        if found.is_err() || !self.keeping.load(Ordering::Acquire) {
+            slot.release();
+        }
+        match found {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(StoreError::unavailable("the store is closed")),
+            Err(fault) => Err(fault.into_store_error()),
+        }
+    }
+
+    /// Lets go of the log until the guard is dropped.
+    pub(crate) fn let_go(&self) -> LetGo<'_> {
+        self.keeping.store(false, Ordering::Release);
+        // Whoever read with the old value held the lock of its slot meanwhile.
+        for slot in &self.slots {
+            lock(slot).release();
+        }
+        LetGo(self)
     }
 
     /// Waits for reads under way and closes every connection.
     pub(crate) fn close(&self) {
         for slot in &self.slots {
-            slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            lock(slot).conn.take();
         }
     }
 
-    /// Any connection that is free, or else the next to become so.
-    fn free_slot(&self) -> MutexGuard<'_, Option<Connection>> {
-        let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let slot = |offset: usize| &self.slots[start.wrapping_add(offset) % self.slots.len()];
+    /// Makes sure that the slot's snapshot is recent enough. None if the store is closed.
+    fn renew<'a>(&self, slot: &'a mut Slot) -> Result<Option<&'a Connection>, Fault> {
+        // Asked after the lock was taken, so after the caller asked to read.
+        let latest = self.latest.load(Ordering::Acquire);
+        if slot.snapshot.is_none_or(|batch| batch < latest) {
+            slot.release();
+            let Some(conn) = &slot.conn else { return Ok(None) };
+            conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
+            // Open from here on, whatever its number: an error below must end it.
+            slot.snapshot = Some(0);
+            let batch = entity::last_batch(conn)?;
+            slot.snapshot = Some(batch);
+            // It may hold a batch that nobody has been told of yet. What is shown once stays shown.
+            self.advance(batch);
+        }
+        Ok(slot.conn.as_ref())
+    }
+
+    /// The connection that this thread used last, or any that is free, or else the next to become so.
+    fn free_slot(&self) -> MutexGuard<'_, Slot> {
+        let home = home();
+        let slot = |offset: usize| &self.slots[home.wrapping_add(offset) % self.slots.len()];
         for offset in 0..self.slots.len() {
             match slot(offset).try_lock() {
                 Ok(guard) => return guard,
@@ -56,6 +125,85 @@ impl Readers {
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        slot(0).lock().unwrap_or_else(PoisonError::into_inner)
+        lock(slot(0))
+    }
+}
+
+impl Slot {
+    /// Ends the snapshot, if one is open.
+    fn release(&mut self) {
+        let open = self.snapshot.take().is_some();
+        if let (true, Some(conn)) = (open, &self.conn) {
+            let ended = conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+            if let Err(error) = ended {
+                tracing::warn!(%error, "ending a read transaction failed");
+            }
+        }
+    }
+}
+
+/// While it lives no snapshot outlives its read.
+#[derive(Debug)]
+pub(crate) struct LetGo<'a>(&'a Readers);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.keeping.store(true, Ordering::Release);
+    }
+}
+
+/// A number of this thread, so that each finds the pages it read last in its own connection's cache.
+fn home() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static HOME: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    HOME.with(|home| *home)
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::Tuning;
+    use crate::{Durability, schema};
+    use rowhouse_types::{RecordBuilder, Timestamp};
+    use rusqlite::params;
+
+    /// A connection may see a batch before anybody was told of it. From then on all others show it too.
+    #[test]
+    fn what_one_connection_shows_all_show() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        std::fs::File::create(&path).unwrap();
+        schema::create(&path, Durability::Ephemeral).unwrap();
+        let writer = schema::writer(&path, Durability::Ephemeral, 0, &Tuning::default()).unwrap();
+        let connections = (0..2).map(|_| schema::reader(&path, 0).unwrap()).collect();
+        let readers = Readers::new(connections, 0);
+        let key = EntityKey::new("p", "r").unwrap();
+        let commit = |batch: u64| {
+            let record = RecordBuilder::new().finish(Timestamp::from_ticks(batch).unwrap());
+            let row = params![record.as_bytes()];
+            writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+            writer.execute("REPLACE INTO entities VALUES (1, 'p', 'r', ?1)", row).unwrap();
+            let sequence = batch.cast_signed();
+            writer.execute("UPDATE meta SET sequence = ?1 WHERE id = 1", [sequence]).unwrap();
+            writer.execute_batch("COMMIT").unwrap();
+        };
+        // The one connection, by keeping the other busy.
+        let shown_by = |slot: usize| {
+            let _busy = lock(&readers.slots[1 - slot]);
+            let found = readers.get(TableId(1), &key, &Cache::new(0)).unwrap();
+            found.map(|record| record.as_ref().timestamp().ticks())
+        };
+        assert_eq!((shown_by(0), shown_by(1)), (None, None));
+        commit(1);
+        assert_eq!((shown_by(0), shown_by(1)), (None, None), "nobody was told");
+        readers.advance(1);
+        assert_eq!(shown_by(1), Some(1));
+        commit(2);
+        assert_eq!(shown_by(0), Some(2), "ahead of what anybody was told");
+        assert_eq!(shown_by(1), Some(2));
     }
 }

@@ -4,7 +4,8 @@
 //! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends.
 
 use crate::committer::Fault;
-use crate::entity::with_record;
+use crate::entity::{self, with_record};
+use crate::reader::Readers;
 use crate::store::Shared;
 use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId};
 use rowhouse_types::{KeyRange, Position, RecordRef, Row};
@@ -117,7 +118,7 @@ fn page(
     let rows_per_look = if long { 1 } else { ROWS_PER_LOOK };
     let page = Page::default();
     let mut reading = Reading { conn, scan, abandoned, rows_per_look, page, full: false };
-    reading.run(table).map_err(Fault::into_store_error)?;
+    reading.run(table, &shared.readers).map_err(Fault::into_store_error)?;
     // If it is there now it was not being swept when the snapshot was taken.
     shared.has_table(table).then_some(()).ok_or_else(not_found)?;
     Ok(reading.page)
@@ -142,8 +143,10 @@ enum Step {
 }
 
 impl Reading<'_> {
-    fn run(&mut self, table: TableId) -> Result<(), Fault> {
+    fn run(&mut self, table: TableId, readers: &Readers) -> Result<(), Fault> {
         let _snapshot = Snapshot::begin(self.conn)?;
+        // What a page shows, point reads show from now on.
+        readers.advance(entity::last_batch(self.conn)?);
         for range in &self.scan.ranges {
             if self.range(table, range)? == Step::Stop {
                 break;

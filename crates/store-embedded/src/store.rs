@@ -1,5 +1,6 @@
 //! The store itself: opening, the methods of the contract, closing.
 
+use crate::cache::Cache;
 use crate::catalogue::Catalogue;
 use crate::change::Change;
 use crate::checkpoint::{self, Requests};
@@ -35,7 +36,7 @@ use tokio::sync::oneshot;
 pub struct Options {
     /// Created, readable by its owner only, if it is not there.
     pub directory: PathBuf,
-    /// Memory for pages of the database, all connections together, in bytes.
+    /// Memory for records and for pages of the database, all connections together, in bytes.
     pub cache_bytes: u64,
     /// How many point reads run at the same time.
     pub readers: usize,
@@ -87,7 +88,8 @@ pub(crate) struct Shared {
     pub(crate) catalogue: ArcSwap<Catalogue>,
     pub(crate) checkpoints: Requests,
     pub(crate) counters: Counters,
-    readers: Readers,
+    pub(crate) readers: Readers,
+    pub(crate) records: Cache,
     database: PathBuf,
     log: PathBuf,
 }
@@ -141,8 +143,8 @@ impl EmbeddedStore {
         let sqlite = |error: rusqlite::Error| explain(&path, error);
         let readers = readers.max(1);
         let scan_threads = tuning.scan_threads.max(readers);
-        // Half for the committer, the rest for those who read.
-        let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
+        // Half for the committer, the rest for those who read: a quarter as records, a quarter as pages.
+        let read_cache = cache_bytes / 4 / (readers + scan_threads) as u64;
 
         let conn = schema::writer(&path, durability, cache_bytes / 2, &tuning).map_err(sqlite)?;
         let version = schema::version(&conn).map_err(sqlite)?;
@@ -167,7 +169,8 @@ impl EmbeddedStore {
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
             counters: Counters::default(),
-            readers: Readers::new(point_connections),
+            readers: Readers::new(point_connections, marks.sequence),
+            records: Cache::new(cache_bytes / 4),
             database: directory.database(),
             log: directory.log(),
         });
@@ -247,7 +250,10 @@ impl Shared {
 impl Store for EmbeddedStore {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
         self.shared.health.readable()?;
-        let record = self.shared.readers.get(table, key)?;
+        let record = match self.shared.records.get(table, key) {
+            Some(record) => Some(record),
+            None => self.shared.readers.get(table, key, &self.shared.records)?,
+        };
         // Asked afterwards: if the table is there now, it was not being swept a moment ago.
         if !self.shared.has_table(table) {
             return Err(StoreError::rejected(Conflict::TableNotFound));

@@ -8,7 +8,7 @@ mod bench;
 
 use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
-use common::{commit, key, page, put, record, scan_of, table};
+use common::{commit, key, number, page, put, record, scan_of, table};
 use rowhouse_env::{Clock, SystemClock};
 use rowhouse_store::{Batch, Conflict, Store, StoreError, TableId};
 use rowhouse_types::{KeyRange, Timestamp};
@@ -104,6 +104,84 @@ fn the_log_stays_bounded_under_constant_load() {
         println!("{written} writes, {pages} pages, at most {largest} bytes of log");
         assert!(written > 1000 && pages > 10, "{written} writes, {pages} pages");
         assert!(largest < bound, "{largest} bytes of log after {written} writes");
+        store.close().await.unwrap();
+    });
+}
+
+/// Point reads and pages on many connections: what one has shown, none takes back.
+#[test]
+fn reads_never_go_back() {
+    const READERS: usize = 4;
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning { wal_soft_frames: 16, ..Tuning::default() });
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        commit(&*store, vec![put(things, "p", "r", record(0, 10))]).await;
+        let (shown, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut readers = Vec::new();
+        for reader in 0..READERS {
+            let (store, shown, stop) = (Arc::clone(&store), Arc::clone(&shown), Arc::clone(&stop));
+            readers.push(tokio::spawn(async move {
+                let mut reads = 0_u64;
+                while !stop.load(Ordering::SeqCst) {
+                    let before = shown.load(Ordering::SeqCst);
+                    let number = if reader == 0 {
+                        let page = page(&*store, things, KeyRange::all()).await;
+                        number(&page.rows.iter().next().unwrap().unwrap().record.to_owned())
+                    } else {
+                        number(&store.get(things, &key("p", "r")).await.unwrap().unwrap())
+                    };
+                    let number = number.cast_unsigned();
+                    assert!(before <= number, "{before} was shown, and then {number}");
+                    shown.fetch_max(number, Ordering::SeqCst);
+                    reads += 1;
+                }
+                reads
+            }));
+        }
+        for n in 1..=3000 {
+            commit(&*store, vec![put(things, "p", "r", record(n, 10))]).await;
+            // An answered write is shown by whoever asks from now on.
+            shown.fetch_max(n.cast_unsigned(), Ordering::SeqCst);
+        }
+        stop.store(true, Ordering::SeqCst);
+        for reader in readers {
+            assert!(reader.await.unwrap() > 100);
+        }
+        store.close().await.unwrap();
+    });
+}
+
+/// A connection that has read once and is never used again keeps no snapshot for ever.
+#[test]
+fn idle_readers_do_not_hold_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning {
+        wal_soft_frames: 64,
+        wal_hard_frames: 256,
+        wal_file_bytes: 256 * 4096,
+        restart_pause: Duration::from_millis(10),
+        ..Tuning::default()
+    };
+    let store = open(directory.path(), tuning);
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        fill(&store, things, 10, 100).await;
+        for round in 0..10 {
+            // All connections, one of them at least idle afterwards.
+            let reads = (0..32).map(|_| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move { store.get(things, &key("0", "0")).await.unwrap() })
+            });
+            for read in reads.collect::<Vec<_>>() {
+                assert!(read.await.unwrap().is_some());
+            }
+            for n in 0..200 {
+                commit(&*store, vec![put(things, "0", "1", record(round * 1000 + n, 5_000))]).await;
+            }
+            let log = store.stats().log_bytes;
+            assert!(log < 5 * 256 * 4096, "{log} bytes of log after round {round}");
+        }
         store.close().await.unwrap();
     });
 }
