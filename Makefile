@@ -5,8 +5,11 @@ DATA ?= rowhouse-data
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 20
 CUTS ?= 20
+HOURS ?= 2
+SECONDS ?= 60
+ENTITIES ?= 10000000
 
-.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick
+.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale overload loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -18,6 +21,10 @@ help:
 	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
 	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
 	@echo 'make bench-quick   the same in under two minutes, for a first look'
+	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
+	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
+	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
+	@echo 'make overload      what healthy clients notice of thousands of others'
 
 run:
 	cargo build --locked --release -p rowhouse-cli
@@ -48,3 +55,18 @@ bench:
 
 bench-quick:
 	scripts/bench --quick
+
+loadgen:
+	cargo build --locked --release -p rowhouse-cli -p rowhouse-loadgen
+
+latency: loadgen
+	target/release/loadgen latency --seconds $(SECONDS) $(ARGS)
+
+soak: loadgen
+	target/release/loadgen soak --hours $(HOURS) $(ARGS)
+
+scale: loadgen
+	target/release/loadgen scale --entities $(ENTITIES) $(ARGS)
+
+overload: loadgen
+	target/release/loadgen overload $(ARGS)

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long answers may take after the last request was sent.
 const GRACE: Duration = Duration::from_mins(2);
+/// How long at least what was due may be sent late.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest sleep, so that the end is noticed.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -28,6 +30,11 @@ pub(crate) trait Script {
 
     /// Judges the answer to the last request of a connection.
     fn judge(&mut self, slot: usize, answer: &Answer<'_>) -> Verdict;
+
+    /// Whether the operation of a connection changes something: those are timed apart.
+    fn writes(&self, _slot: usize) -> bool {
+        false
+    }
 }
 
 /// What an answer means.
@@ -69,8 +76,10 @@ pub(crate) struct Tally {
     pub(crate) fault: Option<String>,
     /// From the start to the last answer.
     pub(crate) elapsed: Duration,
-    /// Latencies of the right answers.
-    pub(crate) latency: Histogram,
+    /// Latencies of the right answers to reads.
+    pub(crate) reads: Histogram,
+    /// Latencies of the right answers to writes.
+    pub(crate) writes: Histogram,
     /// Whether the script had nothing left to ask.
     pub(crate) exhausted: bool,
 }
@@ -79,6 +88,13 @@ impl Tally {
     /// Complete operations per second.
     pub(crate) fn rate(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Latencies of reads and writes together.
+    pub(crate) fn latency(&self) -> Histogram {
+        let mut all = self.reads.clone();
+        all.add(&self.writes);
+        all
     }
 
     /// Everything that should not happen on a server that is not overloaded.
@@ -95,7 +111,8 @@ impl Tally {
         self.unsent += other.unsent;
         self.fault = self.fault.take().or_else(|| other.fault.clone());
         self.elapsed += other.elapsed;
-        self.latency.add(&other.latency);
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
         self.exhausted |= other.exhausted;
     }
 }
@@ -161,15 +178,26 @@ impl Driver {
         length: Duration,
         pace: Pace,
     ) -> io::Result<Tally> {
+        self.run_since(Instant::now(), script, length, pace)
+    }
+
+    /// The same with a schedule that has begun at some time: of runs that follow each other, none forgives what was
+    /// due while the one before waited for its last answers.
+    pub(crate) fn run_since(
+        &mut self,
+        start: Instant,
+        script: &mut impl Script,
+        length: Duration,
+        pace: Pace,
+    ) -> io::Result<Tally> {
         let mut tally = Tally::default();
-        let start = Instant::now();
         let end = start + length;
         let interval = match pace {
             Pace::Closed => Duration::ZERO,
             Pace::Rate(rate) => Duration::from_secs_f64(1.0 / rate),
         };
         // What was due is sent even after the end, but not for ever.
-        let late = if pace == Pace::Closed { end } else { end + length };
+        let late = if pace == Pace::Closed { end } else { end + length.max(PATIENCE) };
         let mut due = start;
         let mut last = start;
         let mut events = Vec::with_capacity(self.lines.len().max(1));
@@ -215,7 +243,7 @@ impl Driver {
         {
             tally.unsent += (end.saturating_duration_since(due).as_secs_f64() * rate) as u64;
         }
-        tally.elapsed = last - start;
+        tally.elapsed = last.saturating_duration_since(start);
         Ok(tally)
     }
 
@@ -299,7 +327,9 @@ impl Driver {
                 match verdict {
                     Verdict::Done | Verdict::More => {
                         tally.operations += 1;
-                        tally.latency.record(began.elapsed());
+                        let write = script.writes(slot);
+                        let latency = if write { &mut tally.writes } else { &mut tally.reads };
+                        latency.record(began.elapsed());
                     }
                     Verdict::Refused => tally.refused += 1,
                     Verdict::Wrong(words) => {

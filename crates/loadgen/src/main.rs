@@ -1,7 +1,7 @@
 //! `loadgen`: measures Rowhouse, what users come from, and a server that only answers, side by side.
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
-//! workload, `load`, `scale` and `overload` look at size and at too many clients. The unit is CPU time per
+//! workload, `latency` and `soak` look at answers at a fixed rate, `load`, `scale` and `overload` at size and at too many clients. The unit is CPU time per
 //! operation, and results are ratios within one run: absolute figures belong to the machine. Servers are
 //! started by the tool, on fresh directories, and end with it.
 
@@ -16,6 +16,7 @@
     reason = "reports are written once, and writes that cannot fail would need handling"
 )]
 
+mod aims;
 mod bare;
 mod batch;
 mod bench;
@@ -28,6 +29,7 @@ mod entity;
 mod fill;
 mod guard;
 mod histogram;
+mod latency;
 mod load;
 mod measure;
 mod overload;
@@ -39,6 +41,7 @@ mod sampler;
 mod scale;
 mod server;
 mod signer;
+mod soak;
 mod text;
 mod workload;
 
@@ -62,6 +65,8 @@ enum Command {
     Load(load::Load),
     Scale(scale::Scale),
     Overload(overload::Overload),
+    Latency(latency::Latency),
+    Soak(soak::Soak),
     /// Serve fixed answers on 127.0.0.1: the practical limit.
     Bare {
         /// Port to listen on.
@@ -97,6 +102,11 @@ impl Places {
         server::Recipe::Rowhouse { binary, arguments: arguments.to_vec() }
     }
 
+    /// The file that the result of a command is written to.
+    fn result(&self, command: &str) -> PathBuf {
+        self.work.join(format!("{command}.json"))
+    }
+
     /// Where servers keep their data.
     fn runs(&self) -> &Path {
         &self.work
@@ -114,6 +124,8 @@ fn main() -> ExitCode {
         Command::Load(load) => load.run(),
         Command::Scale(scale) => scale.run(),
         Command::Overload(overload) => overload.run(),
+        Command::Latency(latency) => latency.run(),
+        Command::Soak(soak) => soak.run(),
         Command::Bare { port } => bare::serve(port).map_err(|fault| fault.to_string()),
         Command::Guard { parent, command } => {
             Err(guard::become_program(parent, &command).to_string())

@@ -62,7 +62,8 @@ pub(crate) fn measure(terms: &Terms, script: &mut impl Script) -> io::Result<(Ta
 impl Sample {
     pub(crate) fn new(tally: &Tally, server_cpu: Duration, client_cpu: Duration) -> Self {
         let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / tally.operations.max(1) as f64;
-        let quantile = |share| tally.latency.quantile(share).as_secs_f64() * 1e3;
+        let latency = tally.latency();
+        let quantile = |share| latency.quantile(share).as_secs_f64() * 1e3;
         Self {
             rate: tally.rate(),
             server_cpu_us: each(server_cpu),
@@ -70,7 +71,7 @@ impl Sample {
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),
             p999_ms: quantile(0.999),
-            max_ms: tally.latency.largest().as_secs_f64() * 1e3,
+            max_ms: latency.largest().as_secs_f64() * 1e3,
             operations: tally.operations,
             errors: tally.errors(),
             fault: tally.fault.clone(),

@@ -62,6 +62,16 @@ pub(crate) fn anonymous_memory(pid: u32) -> u64 {
     kib.unwrap_or_default() * 1024
 }
 
+/// How many files, sockets included, a process has open.
+pub(crate) fn open_files(pid: u32) -> u64 {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64)
+}
+
+/// Length of a file in bytes; nothing if it is missing.
+pub(crate) fn file_bytes(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
 /// Space that the files of a directory take on the disk, in bytes.
 pub(crate) fn disk_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -109,6 +119,7 @@ mod tests {
             assert!(began.elapsed() < Duration::from_mins(1), "CPU time passes");
         }
         assert!(anonymous_memory(this) > 100_000);
+        assert!(open_files(this) >= 3);
     }
 
     #[test]
@@ -118,6 +129,8 @@ mod tests {
         fs::write(directory.path().join("inner/file"), vec![1; 100_000]).unwrap();
         let bytes = disk_bytes(directory.path());
         assert!((100_000..200_000).contains(&bytes), "{bytes}");
+        assert_eq!(file_bytes(&directory.path().join("inner/file")), 100_000);
+        assert_eq!(file_bytes(&directory.path().join("missing")), 0);
         assert_eq!(disk_bytes(&directory.path().join("missing")), 0);
     }
 }

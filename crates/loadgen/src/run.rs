@@ -4,6 +4,7 @@ use crate::batch::Change;
 use crate::call::create_table;
 use crate::drive::{Driver, Pace, Tally};
 use crate::fill::{fill, pieces};
+use crate::histogram::Histogram;
 use crate::measure::Sample;
 use crate::process;
 use crate::server::{Recipe, Server};
@@ -146,8 +147,13 @@ impl Run {
         let pace = self.rate.map_or(Pace::Closed, Pace::Rate);
         let mut total = driver.run(&mut operations, Duration::from_secs_f64(self.warm_up), pace)?;
         // Of the warm-up only what went wrong counts.
-        (total.operations, total.elapsed, total.latency) =
-            (0, Duration::ZERO, Tally::default().latency);
+        total = Tally {
+            operations: 0,
+            elapsed: Duration::ZERO,
+            reads: Histogram::default(),
+            writes: Histogram::default(),
+            ..total
+        };
         let spent = || (pid.map_or(Duration::ZERO, process::cpu), process::own_cpu());
         let began = Instant::now();
         let (server_cpu, client_cpu) = spent();

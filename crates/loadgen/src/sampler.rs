@@ -1,4 +1,4 @@
-//! Watches the memory of a server while something else is being measured.
+//! Watches the memory of a server, or another figure, while something else is being measured.
 
 use crate::process;
 use std::sync::Arc;
@@ -8,31 +8,39 @@ use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A thread that remembers the most anonymous memory that it has seen.
-#[derive(Debug)]
+type Figure = dyn Fn() -> u64 + Send + Sync;
+
+/// A thread that remembers the most that it has seen of a figure.
 pub(crate) struct Sampler {
-    pid: u32,
+    figure: Arc<Figure>,
     most: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sampler {
+    /// Watches the anonymous memory of a process, in bytes.
     pub(crate) fn watch(pid: u32) -> Self {
+        Self::of(move || process::anonymous_memory(pid))
+    }
+
+    /// Watches any figure.
+    pub(crate) fn of(figure: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let figure: Arc<Figure> = Arc::new(figure);
         let (most, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (seen, told) = (Arc::clone(&most), Arc::clone(&stop));
+        let (look, seen, told) = (Arc::clone(&figure), Arc::clone(&most), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             while !told.load(Relaxed) {
-                seen.fetch_max(process::anonymous_memory(pid), Relaxed);
+                seen.fetch_max(look(), Relaxed);
                 std::thread::sleep(PAUSE);
             }
         });
-        Self { pid, most, stop, thread: Some(thread) }
+        Self { figure, most, stop, thread: Some(thread) }
     }
 
-    /// The most since the start or the last call, in bytes.
+    /// The most since the start or the last call.
     pub(crate) fn take(&self) -> u64 {
-        self.most.swap(0, Relaxed).max(process::anonymous_memory(self.pid))
+        self.most.swap(0, Relaxed).max((self.figure)())
     }
 }
 

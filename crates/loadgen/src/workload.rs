@@ -54,6 +54,9 @@ pub(crate) enum Workload {
     /// Insert new entities into partitions all over the table that is read, which changes what is in it.
     #[value(skip)]
     Spread,
+    /// Get one entity of a table that is a single partition.
+    #[value(skip)]
+    Deep,
 }
 
 impl Workload {
@@ -85,6 +88,7 @@ impl Workload {
             Self::Tablescan => "tablescan",
             Self::Onepartition => "onepartition",
             Self::Spread => "spread",
+            Self::Deep => "deep",
         }
     }
 
@@ -105,6 +109,7 @@ impl Workload {
             }
             Self::Onepartition => "insert a new entity, always into the same partition",
             Self::Spread => "insert a new entity into any partition of a filled table",
+            Self::Deep => "get one entity of a table that is a single partition",
         }
     }
 
@@ -194,7 +199,11 @@ impl Operations {
     }
 
     fn any_key(&mut self) -> Key {
-        Key::nth(self.chance.below(self.entities))
+        let index = self.chance.below(self.entities);
+        if self.workload == Workload::Deep {
+            return Key { partition: 0, row: index };
+        }
+        Key::nth(index)
     }
 
     /// Where the next new entities go; their number is taken.
@@ -324,7 +333,7 @@ impl Operations {
 }
 
 /// Replaces the continuation of a query.
-fn go_on(query: &mut Vec<u8>, partition: &str, row: &str) {
+pub(crate) fn go_on(query: &mut Vec<u8>, partition: &str, row: &str) {
     let mark = b"&NextPartitionKey=";
     if let Some(at) = memmem::find(query, mark) {
         query.truncate(at);
@@ -349,6 +358,11 @@ fn push_encoded(out: &mut Vec<u8>, text: &str) {
 }
 
 impl Script for Operations {
+    fn writes(&self, slot: usize) -> bool {
+        let expected = self.slots.get(slot).map(|slot| &slot.expected);
+        matches!(expected, Some(Expected::Written | Expected::Batch(_)))
+    }
+
     fn ask(&mut self, slot: usize, fresh: bool, to: &mut Requests, out: &mut Vec<u8>) -> bool {
         self.path.clear();
         self.body.clear();
@@ -362,7 +376,7 @@ impl Script for Operations {
             return true;
         }
         let expected = match self.workload {
-            Workload::Point => self.ask_point(to, out),
+            Workload::Point | Workload::Deep => self.ask_point(to, out),
             Workload::Insert | Workload::Onepartition | Workload::Spread => {
                 self.ask_insert(to, out)
             }

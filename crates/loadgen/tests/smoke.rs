@@ -31,6 +31,19 @@ fn server() -> &'static Path {
 
 /// Runs the tool with a directory of its own. Returns what it printed, after checking that it was content.
 fn loadgen(arguments: &str) -> String {
+    run(arguments, false)
+}
+
+/// The same for a command with aims, which a busy machine or a slow build may miss.
+fn loadgen_with_aims(arguments: &str) -> String {
+    let table = run(arguments, true);
+    for line in table.lines().filter(|line| line.contains("errors  ")) {
+        assert!(line.ends_with(" met"), "{table}");
+    }
+    table
+}
+
+fn run(arguments: &str, may_miss: bool) -> String {
     let work = tempfile::tempdir().expect("a temporary directory can be made");
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_loadgen"))
         .args(arguments.split_whitespace())
@@ -42,7 +55,8 @@ fn loadgen(arguments: &str) -> String {
         .expect("the tool can be started");
     let stdout = String::from_utf8(stdout).expect("it prints text");
     let stderr = String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "loadgen {arguments}: {status}\n{stdout}\n{stderr}");
+    let content = status.success() || may_miss && stderr.contains(" aims were missed");
+    assert!(content, "loadgen {arguments}: {status}\n{stdout}\n{stderr}");
     stdout
 }
 
@@ -87,10 +101,37 @@ fn a_table_is_loaded() {
 
 #[test]
 fn size_is_measured() {
-    let table = loadgen("scale --entities 4000 -c 4 -s 0.2 --minutes 0.2");
-    for step in ["ready after kill -9", "$top=10 from the start", "disk before the drop"] {
-        assert!(table.contains(step), "{table}");
+    let table = loadgen_with_aims("scale --entities 12000 -c 4 -s 0.2 --space-within 3");
+    for step in [
+        "point at 10,000",
+        "insert at 12,000",
+        "12,000 entities: ready after kill -9",
+        "space back within",
+        "6 tables: listed",
+        "partitions of one: 1,200 entities",
+        "point in one partition",
+        "$top=10 of a purged partition: median",
+    ] {
+        assert!(table.contains(step), "{step}: {table}");
     }
+}
+
+#[test]
+fn one_part_is_measured_alone() {
+    let table = loadgen_with_aims("scale --entities 4000 --parts tables -s 0.2");
+    assert!(table.contains("2 tables: listed") && !table.contains("purged"), "{table}");
+}
+
+#[test]
+fn a_short_soak_is_right() {
+    let table = loadgen_with_aims("soak --seconds 3 --rate 100 -c 4 --entities 2000");
+    assert!(table.contains("memory, most, last quarter"), "{table}");
+}
+
+#[test]
+fn latencies_are_measured() {
+    let table = loadgen_with_aims("latency --seconds 0.5 -c 4 --entities 2000");
+    assert!(table.contains("point p99") && table.contains("insert max"), "{table}");
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! `loadgen latency`: how long answers take at a share of what the server can do.
+//!
+//! The full rate of point reads and of writes is measured first, each connection asking as fast as it gets
+//! answers. Then requests are sent on a schedule at a share of that rate, whatever the answers do, and each
+//! latency counts from when its request was due.
+
+use crate::aims::{Bound, Report};
+use crate::batch::Change;
+use crate::call::create_table;
+use crate::drive::Pace;
+use crate::fill::{fill, pieces};
+use crate::measure::{Sample, Terms, measure};
+use crate::server::Server;
+use crate::workload::{DATA, Operations, Workload};
+use crate::{Failure, Places};
+use std::io;
+use std::time::Duration;
+
+/// Seconds for which the full rate is measured.
+const FULL_SECONDS: f64 = 5.0;
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Share of the scheduled rate that must be answered for the latencies to mean something.
+const RATE_KEPT: f64 = 0.98;
+/// Aims, in milliseconds.
+const POINT_P99: f64 = 2.0;
+const WRITE_P99: f64 = 10.0;
+const WRITE_P999: f64 = 50.0;
+const WRITE_MAX: f64 = 1000.0;
+
+/// Measure latencies at a fixed share of the full rate, with verdicts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Latency {
+    /// Share of the full rate, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
+    share: f64,
+
+    /// Connections.
+    #[arg(short, long, value_name = "N", default_value_t = 16)]
+    connections: usize,
+
+    /// Seconds for each kind of operation.
+    #[arg(short, long, value_name = "S", default_value_t = 60.0)]
+    seconds: f64,
+
+    /// Entities in the table that is read and changed.
+    #[arg(short, long, value_name = "N", default_value_t = 100_000)]
+    entities: u64,
+
+    #[command(flatten)]
+    places: Places,
+
+    /// Further arguments of the server.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+impl Latency {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.measure().map_err(|fault| fault.to_string())
+    }
+
+    fn measure(&self) -> io::Result<()> {
+        let server = Server::start(self.places.rowhouse(&self.arguments), self.places.runs())?;
+        create_table(server.address(), DATA)?;
+        fill(server.address(), 8, Change::Upsert, pieces(DATA, 0, self.entities), |_| {})?;
+        let mut report = Report::default();
+        let point = self.steady(&server, Workload::Point, &mut report)?;
+        report.aim("point p99", point.p99_ms, "ms", Bound::AtMost(POINT_P99));
+        for workload in [Workload::Upsert, Workload::Insert] {
+            let sample = self.steady(&server, workload, &mut report)?;
+            let mut aim = |what: &str, value, most| {
+                report.aim(format!("{workload} {what}"), value, "ms", Bound::AtMost(most));
+            };
+            aim("p99", sample.p99_ms, WRITE_P99);
+            aim("p99.9", sample.p999_ms, WRITE_P999);
+            aim("max", sample.max_ms, WRITE_MAX);
+        }
+        report.conclude(&self.places.result("latency"))
+    }
+
+    /// Measures the full rate, then the latencies at the share of it.
+    fn steady(
+        &self,
+        server: &Server,
+        workload: Workload,
+        report: &mut Report,
+    ) -> io::Result<Sample> {
+        let table = "latency";
+        if workload.inserts() {
+            create_table(server.address(), table)?;
+        }
+        let mut operations = Operations::new(workload, false, self.entities, table);
+        let terms = |seconds, pace| Terms {
+            address: server.address(),
+            pid: Some(server.pid()),
+            connections: self.connections,
+            warm_up: WARM_UP,
+            length: Duration::from_secs_f64(seconds),
+            pace,
+        };
+        let full = terms(FULL_SECONDS.min(self.seconds), Pace::Closed);
+        let (_, full) = measure(&full, &mut operations)?;
+        let rate = full.rate * self.share / 100.0;
+        let (_, sample) = measure(&terms(self.seconds, Pace::Rate(rate)), &mut operations)?;
+        report.fact(format!("{workload} full rate"), full.rate, "/s");
+        let kept = Bound::AtLeast(rate * RATE_KEPT);
+        report.aim(format!("{workload} rate"), sample.rate, "/s", kept);
+        report.fact(format!("{workload} p50"), sample.p50_ms, "ms");
+        let errors = (full.errors + sample.errors) as f64;
+        report.aim(format!("{workload} errors"), errors, "", Bound::AtMost(0.0));
+        for fault in [&full.fault, &sample.fault].into_iter().flatten() {
+            eprintln!("{workload}: {fault}");
+        }
+        Ok(sample)
+    }
+}
