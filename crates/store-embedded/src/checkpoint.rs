@@ -10,6 +10,7 @@
 use crate::store::Shared;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,17 +45,15 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    /// Waits for a request; false when there will be none.
-    fn wait(&self) -> bool {
-        let mut state = self.lock();
-        loop {
-            if state.stopped {
-                return false;
-            }
-            if std::mem::take(&mut state.requested) {
-                return true;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// Waits for a request, but no longer than this.
+    fn wait(&self, patience: Duration) -> Woken {
+        let calm = |state: &mut State| !state.stopped && !state.requested;
+        let waited = self.changed.wait_timeout_while(self.lock(), patience, calm);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match (state.stopped, std::mem::take(&mut state.requested)) {
+            (true, _) => Woken::ToStop,
+            (false, true) => Woken::ByRequest,
+            (false, false) => Woken::ByTime,
         }
     }
 
@@ -82,9 +81,27 @@ impl Requests {
     }
 }
 
+/// Why the checkpoint thread wakes up.
+enum Woken {
+    ByRequest,
+    ByTime,
+    ToStop,
+}
+
 /// The life of the checkpoint thread.
 pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
-    while shared.checkpoints.wait() {
+    // Groups committed before the last look and before the last checkpoint.
+    let (mut seen, mut copied) = (0, 0);
+    loop {
+        let woken = shared.checkpoints.wait(shared.tuning.wal_idle);
+        let groups = shared.counters.groups.load(Ordering::Relaxed);
+        let idle = std::mem::replace(&mut seen, groups) == groups;
+        match woken {
+            Woken::ToStop => return,
+            // What has come to rest is read faster from the database than from the log.
+            Woken::ByTime if !idle || copied == groups => continue,
+            Woken::ByTime | Woken::ByRequest => copied = groups,
+        }
         if shared.health.has_failed() {
             return;
         }

@@ -143,10 +143,10 @@ impl EmbeddedStore {
         let sqlite = |error: rusqlite::Error| explain(&path, error);
         let readers = readers.max(1);
         let scan_threads = tuning.scan_threads.max(readers);
-        // Half for the committer, the rest for those who read: a quarter as records, a quarter as pages.
-        let read_cache = cache_bytes / 4 / (readers + scan_threads) as u64;
+        // A quarter for the committer, a quarter as records, the rest for pages of those who read.
+        let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
 
-        let conn = schema::writer(&path, durability, cache_bytes / 2, &tuning).map_err(sqlite)?;
+        let conn = schema::writer(&path, durability, cache_bytes / 4, &tuning).map_err(sqlite)?;
         let version = schema::version(&conn).map_err(sqlite)?;
         check_version(&path, version)?;
         schema::migrate(&conn, version).map_err(sqlite)?;

@@ -28,6 +28,8 @@ pub(crate) struct Tuning {
     pub(crate) inline_bytes: usize,
     /// Frames of the log (a page each) not yet copied into the database that start a checkpoint.
     pub(crate) wal_soft_frames: i32,
+    /// How long nothing must have been committed before a checkpoint starts without that.
+    pub(crate) wal_idle: Duration,
     /// Frames in the log beyond which writers wait a moment so that it can start again from its
     /// beginning. The wait is short at first and at four times this long enough for any page.
     pub(crate) wal_hard_frames: i32,
@@ -61,9 +63,10 @@ impl Default for Tuning {
             scan_threads: 8,
             scan_jobs: 1024,
             inline_bytes: 960,
-            wal_soft_frames: 2048,
+            wal_soft_frames: 4096,
+            wal_idle: Duration::from_millis(500),
             wal_hard_frames: 16 * 1024,
-            wal_file_bytes: 16 * 1024 * 1024,
+            wal_file_bytes: 64 * 1024 * 1024,
             lock_patience: Duration::from_mins(1),
             restart_pause: Duration::from_millis(500),
             sweep_rows: 500,
