@@ -105,11 +105,15 @@ fn parse_header(header: &str) -> Result<Credentials, AuthError> {
     let (word, rest) = header.trim().split_once(' ').ok_or(AuthError::MalformedHeader)?;
     let rest = rest.trim_start();
     let shared_key = |scheme| SharedKey::parse(scheme, rest).map(Credentials::SharedKey);
-    match word.to_ascii_lowercase().as_str() {
-        "sharedkey" => shared_key(Scheme::SharedKey),
-        "sharedkeylite" => shared_key(Scheme::SharedKeyLite),
-        "bearer" => Ok(Credentials::Bearer),
-        _ => Err(AuthError::MalformedHeader),
+    let is = |name: &str| word.eq_ignore_ascii_case(name);
+    if is("SharedKey") {
+        shared_key(Scheme::SharedKey)
+    } else if is("SharedKeyLite") {
+        shared_key(Scheme::SharedKeyLite)
+    } else if is("Bearer") {
+        Ok(Credentials::Bearer)
+    } else {
+        Err(AuthError::MalformedHeader)
     }
 }
 

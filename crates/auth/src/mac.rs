@@ -12,8 +12,10 @@ pub(crate) struct Signature([u8; 32]);
 
 impl Signature {
     pub(crate) fn parse(base64: &str) -> Result<Self, AuthError> {
-        let bytes = STANDARD.decode(base64).ok();
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        // As many as 44 digits may stand for; more digits do not fit and are refused.
+        let mut bytes = [0; 33];
+        let length = STANDARD.decode_slice(base64, &mut bytes).ok();
+        let bytes = length.and_then(|length| bytes[..length].try_into().ok());
         bytes.map(Self).ok_or(AuthError::Failed("the signature is not 32 bytes in Base64"))
     }
 

@@ -89,9 +89,10 @@ pub(crate) fn string_to_sign(
     let mut text = match scheme {
         Scheme::SharedKey => {
             let (digest, content) = (header("content-md5"), header("content-type"));
-            format!("{}\n{digest}\n{content}\n{date}\n/{}{path}", request.method, request.account)
+            let method = request.method;
+            [method, "\n", digest, "\n", content, "\n", date, "\n/", request.account, path].concat()
         }
-        Scheme::SharedKeyLite => format!("{date}\n/{}{path}", request.account),
+        Scheme::SharedKeyLite => [date, "\n/", request.account, path].concat(),
     };
     let mut comps = request.query.iter().filter(|(name, _)| name == "comp");
     if let Some((_, comp)) = comps.next() {

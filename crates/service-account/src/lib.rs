@@ -14,5 +14,6 @@ mod settings;
 
 pub use error::AccountError;
 pub use key::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, KeyError, KeySlot, KeySlotError};
+pub use rowhouse_store::AccountId;
 pub use seal::Sealer;
 pub use service::{AccountService, AccountView};

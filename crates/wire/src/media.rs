@@ -42,6 +42,9 @@ pub fn negotiate(accept: Option<&str>, format: Option<&str>) -> Result<Metadata,
     if wanted.is_empty() {
         return Ok(Metadata::Minimal);
     }
+    if let Some(level) = usual(wanted) {
+        return Ok(level);
+    }
     let mut refused = MediaError::Unsupported;
     for range in params::split(wanted, ',') {
         match media_range(range) {
@@ -54,10 +57,21 @@ pub fn negotiate(accept: Option<&str>, format: Option<&str>) -> Result<Metadata,
     Err(refused)
 }
 
+/// The level of the spellings that SDKs send: nearly every request has one of them.
+fn usual(accept: &str) -> Option<Metadata> {
+    Some(match accept {
+        "application/json;odata=minimalmetadata" | "application/json" => Metadata::Minimal,
+        "application/json;odata=nometadata" => Metadata::None,
+        "application/json;odata=fullmetadata" => Metadata::Full,
+        _ => return None,
+    })
+}
+
 /// Whether a body of this `Content-Type` is JSON: any metadata level will do.
 pub fn check_json(content_type: &str) -> Result<(), MediaError> {
     match content_type.trim() {
         "" => Ok(()),
+        kind if usual(kind).is_some() => Ok(()),
         kind => media_range(kind).map(drop),
     }
 }
@@ -170,6 +184,18 @@ mod tests {
         ];
         for (header, expected) in cases {
             assert_eq!(prefer(header), expected, "{header}");
+        }
+    }
+
+    /// The short cut says what the parser would say.
+    #[test]
+    fn usual_spellings_are_no_exception() {
+        for level in ["", ";odata=minimalmetadata", ";odata=nometadata", ";odata=fullmetadata"] {
+            let text = format!("application/json{level}");
+            assert_eq!(usual(&text), media_range(&text).ok(), "{text}");
+        }
+        for text in ["", "*/*", "application/json;odata=verbose", "text/plain"] {
+            assert_eq!(usual(text), None, "{text}");
         }
     }
 

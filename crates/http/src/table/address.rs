@@ -22,7 +22,7 @@ pub(crate) struct Address<'a> {
 pub(crate) fn parse<'a>(scheme: &str, host: &'a str, raw_path: &'a str) -> Address<'a> {
     if let Some(label) = host_style_account(host) {
         let (account, secondary) = without_secondary(label);
-        let base = format!("{scheme}://{host}");
+        let base = [scheme, "://", host].concat();
         let (path, signed_path) = (raw_path, raw_path);
         return Address { account, secondary, prefix: "", path, signed_path, base };
     }
@@ -36,7 +36,7 @@ pub(crate) fn parse<'a>(scheme: &str, host: &'a str, raw_path: &'a str) -> Addre
         Some(rest) if secondary && rest.starts_with('/') => (rest, path),
         _ => (path, raw_path),
     };
-    let base = format!("{scheme}://{host}{prefix}");
+    let base = [scheme, "://", host, prefix].concat();
     Address { account, secondary, prefix, path, signed_path, base }
 }
 

@@ -6,7 +6,7 @@
 
 use super::error::Failure;
 use super::shares::{Share, Shares};
-use rowhouse_types::AccountName;
+use rowhouse_service_account::AccountId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Admission {
     }
 
     /// Waits for nothing, unless it is a scan.
-    pub(crate) async fn enter(&self, account: &AccountName, scan: bool) -> Result<Ticket, Failure> {
+    pub(crate) async fn enter(&self, account: AccountId, scan: bool) -> Result<Ticket, Failure> {
         let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
         let scan = if scan {
             Some(self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?)

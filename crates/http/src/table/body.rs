@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rowhouse_types::AccountName;
+use rowhouse_service_account::AccountId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Budget {
         &self,
         body: &mut Incoming,
         limit: usize,
-        account: &AccountName,
+        account: AccountId,
     ) -> Result<Held, Failure> {
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| limit < length) {
             return Err(Failure::BodyTooLarge);
@@ -59,7 +59,7 @@ impl Budget {
         &self,
         body: &mut Incoming,
         limit: usize,
-        account: &AccountName,
+        account: AccountId,
     ) -> Result<Held, Failure> {
         let started = Instant::now();
         let mut share: Option<Share> = None;
@@ -98,7 +98,7 @@ impl Budget {
     pub(crate) fn answer(
         &self,
         body: Vec<u8>,
-        account: &AccountName,
+        account: AccountId,
         changed: bool,
     ) -> Result<Bytes, Failure> {
         struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
@@ -125,7 +125,7 @@ impl Budget {
         &self,
         share: &mut Option<Share>,
         length: usize,
-        account: &AccountName,
+        account: AccountId,
     ) -> Result<(), Failure> {
         let held = share.as_ref().map_or(0, Share::units);
         let more = length.div_ceil(UNIT).saturating_sub(held);
@@ -166,13 +166,13 @@ mod tests {
     #[test]
     fn a_change_is_answered_even_when_nothing_is_left() {
         let budget = Budget::new(16 * UNIT);
-        let account: AccountName = "acct".parse().unwrap();
+        let account = AccountId(1);
         let large = || vec![0; 8 * UNIT];
-        let unsent = budget.answer(large(), &account, false).unwrap();
-        assert!(matches!(budget.answer(large(), &account, false), Err(Failure::Busy)));
-        assert!(budget.answer(large(), &account, true).is_ok());
-        assert!(budget.answer(vec![0; SMALL - 1], &account, false).is_ok(), "small ones pass");
+        let unsent = budget.answer(large(), account, false).unwrap();
+        assert!(matches!(budget.answer(large(), account, false), Err(Failure::Busy)));
+        assert!(budget.answer(large(), account, true).is_ok());
+        assert!(budget.answer(vec![0; SMALL - 1], account, false).is_ok(), "small ones pass");
         drop(unsent);
-        assert!(budget.answer(large(), &account, false).is_ok(), "given back once sent");
+        assert!(budget.answer(large(), account, false).is_ok(), "given back once sent");
     }
 }

@@ -8,7 +8,7 @@ use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, EntityQuery, Operation as EntityOperation, TableService,
 };
-use rowhouse_types::{EntityKey, Etag, Grant, Position, Record, Row, TableName, Timestamp, limits};
+use rowhouse_types::{EntityKey, Grant, Position, Record, Row, TableName, Timestamp, limits};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
@@ -70,10 +70,9 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
         Operation::QueryEntities(query) => query_entities(cx, query).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
-            let etag = Etag::new(record.as_ref().timestamp());
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
             let mut reply = Reply::json(StatusCode::OK, cx.level, body);
-            reply.push("ETag", etag.to_string());
+            reply.push_etag(record.as_ref().timestamp());
             reply.push("x-rowhouse-plan", "point; examined=1; returned=1");
             Ok(reply)
         }
@@ -167,7 +166,7 @@ impl Echo {
                 })?
             }
         };
-        reply.push("ETag", Etag::new(timestamp).to_string());
+        reply.push_etag(timestamp);
         Ok(reply)
     }
 }
@@ -198,7 +197,7 @@ impl<'a> Context<'a> {
         path: &str,
         body: impl FnOnce() -> Result<Vec<u8>, Failure>,
     ) -> Result<Reply, Failure> {
-        let location = format!("{}/{path}", self.base);
+        let location = [self.base, "/", path].concat();
         let mut reply = match self.prefer {
             Some(Prefer::NoContent) => Reply::empty(StatusCode::NO_CONTENT),
             _ => Reply::json(StatusCode::CREATED, self.level, body()?),

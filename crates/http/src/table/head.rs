@@ -5,7 +5,7 @@ use http::HeaderMap;
 use rowhouse_service_table::Match;
 use rowhouse_types::Etag;
 use rowhouse_wire::batch::Part;
-use rowhouse_wire::media::{self, Metadata, Prefer};
+use rowhouse_wire::media::{self, MediaError, Metadata, Prefer};
 use rowhouse_wire::uri::Query;
 
 /// Verb, path, options and headers.
@@ -65,8 +65,8 @@ impl<'a> Head<'a> {
     }
 
     /// How much metadata the answer carries. `$format` goes before `Accept`.
-    pub(crate) fn metadata(&self) -> Result<Metadata, Failure> {
-        Ok(media::negotiate(self.headers.get("accept"), self.query.get("$format"))?)
+    pub(crate) fn metadata(&self) -> Result<Metadata, MediaError> {
+        media::negotiate(self.headers.get("accept"), self.query.get("$format"))
     }
 
     /// `Prefer`, where it says something that we know.

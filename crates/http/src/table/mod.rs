@@ -44,6 +44,10 @@ use std::time::{Duration, Instant};
 const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/authorize \
     resource_id=https://storage.azure.com";
 
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
+const VERSION: HeaderName = HeaderName::from_static("x-ms-version");
+const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+
 /// What the handler is built of, and its settings.
 #[derive(Clone, Debug)]
 pub struct TableHandlerConfig {
@@ -109,7 +113,8 @@ impl Handler for TableHandler {
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         let started = Instant::now();
         let now = self.config.clock.now();
-        let request_id = self.config.random.guid().to_string();
+        let request_id = self.config.random.guid().text();
+        let request_id = str::from_utf8(&request_id).expect("digits and hyphens only");
         let (parts, mut body) = request.into_parts();
         let mut progress = Progress {
             operation: "Unknown",
@@ -120,11 +125,11 @@ impl Handler for TableHandler {
             form: ErrorForm { xml: false, level: Metadata::Minimal, prefer: None },
         };
         let peer = self.forwarded(&parts.headers, peer);
-        let outcome = self.answer(&parts, &mut body, peer, now, &request_id, &mut progress).await;
+        let outcome = self.answer(&parts, &mut body, peer, now, request_id, &mut progress).await;
         let outcome = outcome.and_then(|mut reply| {
             let body = std::mem::take(&mut reply.body);
             let content = match &progress.account {
-                Some(account) => self.answers.answer(body, &account.name, progress.changes)?,
+                Some(account) => self.answers.answer(body, account.id, progress.changes)?,
                 None => body.into(),
             };
             Ok((reply, content))
@@ -137,7 +142,7 @@ impl Handler for TableHandler {
                 if failure.is_authentication() {
                     progress.form.xml = wants_xml(&parts.headers);
                 }
-                let mut reply = reply::failure(&failure, progress.form, &request_id, now);
+                let mut reply = reply::failure(&failure, progress.form, request_id, now);
                 if !reusable {
                     reply.push("Connection", "close");
                 }
@@ -173,7 +178,7 @@ impl Handler for TableHandler {
                 "answered"
             );
         }
-        respond(&reply, content, &parts, &progress, &request_id)
+        respond(reply, content, &parts, &progress, request_id)
     }
 }
 
@@ -203,7 +208,8 @@ impl TableHandler {
             headers: Headers::Outer(&parts.headers),
         };
         progress.form.xml = router::speaks_xml(&head);
-        progress.form.level = head.metadata().unwrap_or(Metadata::Minimal);
+        let wanted = head.metadata();
+        progress.form.level = wanted.unwrap_or(Metadata::Minimal);
         if head.method == "POST" {
             progress.form.prefer = head.prefer();
         }
@@ -237,7 +243,7 @@ impl TableHandler {
         if address.secondary && route.is_write() {
             return Err(Failure::SecondaryWrite);
         }
-        let level = if progress.form.xml { Metadata::Minimal } else { head.metadata()? };
+        let level = if progress.form.xml { Metadata::Minimal } else { wanted? };
         router::check_content_type(&route, &head)?;
         route.check(&grant, &head)?;
         let content = match route.body_limit() {
@@ -249,7 +255,7 @@ impl TableHandler {
                     return Err(Failure::LengthRequired);
                 }
                 progress.expects = false;
-                Some(self.bodies.read(body, limit, &account.name).await?)
+                Some(self.bodies.read(body, limit, account.id).await?)
             }
             None => None,
         };
@@ -269,13 +275,13 @@ impl TableHandler {
         if route == router::Route::Batch {
             let request = batch::parse(head.headers.get("content-type"), body);
             let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));
-            let _ticket = self.admission.enter(&account.name, scan).await?;
+            let _ticket = self.admission.enter(account.id, scan).await?;
             let draw = || self.config.random.guid().to_string();
             let ids =
                 batch::Ids { request: request_id.to_owned(), batch: draw(), changeset: draw() };
             return batch::run(cx, address.prefix, request, &ids).await;
         }
-        let _ticket = self.admission.enter(&account.name, route.is_scan()).await?;
+        let _ticket = self.admission.enter(account.id, route.is_scan()).await?;
         let operation = router::operation(route, &head, body)?;
         dispatch::dispatch(cx, operation).await
     }
@@ -348,38 +354,36 @@ fn preflight(head: &Head<'_>, account: &AccountView) -> Result<Reply, Failure> {
 
 /// Adds what every response carries.
 fn respond(
-    reply: &Reply,
+    reply: Reply,
     content: Bytes,
     parts: &http::request::Parts,
     progress: &Progress,
     request_id: &str,
 ) -> Response {
-    const SERVER: &str = concat!("Rowhouse-Table/", env!("CARGO_PKG_VERSION"));
-    let mut response = http::Response::new(Full::new(content));
-    *response.status_mut() = reply.status;
-    let headers = response.headers_mut();
-    for (name, value) in &reply.headers {
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
-        {
+    const SERVER: HeaderValue =
+        HeaderValue::from_static(concat!("Rowhouse-Table/", env!("CARGO_PKG_VERSION")));
+    // Room for those of a reply and those added here.
+    let mut headers = http::HeaderMap::with_capacity(12);
+    for (name, value) in reply.headers {
+        if let (Some(name), Some(value)) = (reply::header_name(name), reply::header_value(value)) {
             headers.insert(name, value);
         }
     }
-    headers.insert(http::header::SERVER, HeaderValue::from_static(SERVER));
+    headers.insert(http::header::SERVER, SERVER);
     if let Ok(id) = HeaderValue::from_str(request_id) {
-        headers.insert("x-ms-request-id", id);
+        headers.insert(REQUEST_ID, id);
     }
     if let Some(version) = &progress.version {
         if let Ok(version) = HeaderValue::from_str(version.as_str()) {
-            headers.insert("x-ms-version", version);
+            headers.insert(VERSION, version);
         }
-        let client = Headers::Outer(&parts.headers).get("x-ms-client-request-id");
+        let client = Headers::Outer(&parts.headers).get(CLIENT_REQUEST_ID.as_str());
         if let Some(Ok(id)) = reply::client_request_id(client).map(HeaderValue::from_str) {
-            headers.insert("x-ms-client-request-id", id);
+            headers.insert(CLIENT_REQUEST_ID, id);
         }
     }
     if let Some(account) = &progress.account {
-        let origin = Headers::Outer(&parts.headers).get("origin");
+        let origin = || Headers::Outer(&parts.headers).get("origin");
         let method = parts.method.as_str();
         let added = {
             let present = headers.keys().map(HeaderName::as_str);
@@ -391,5 +395,8 @@ fn respond(
             }
         }
     }
+    let mut response = http::Response::new(Full::new(content));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = headers;
     response
 }

@@ -1,11 +1,14 @@
 //! Answers, before they meet HTTP: the same reply is a response or a part of a batch response.
 
 use super::error::Failure;
+use bytes::Bytes;
 use http::StatusCode;
-use rowhouse_types::{Timestamp, limits};
+use http::header::{self, HeaderName, HeaderValue};
+use rowhouse_types::{Etag, Timestamp, limits};
 use rowhouse_wire::error;
 use rowhouse_wire::media::{self, Metadata, Prefer};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Status, headers and body of an answer.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub(crate) const NO_CACHE: (&str, Cow<'static, str>) = ("Cache-Control", Cow::Bo
 impl Reply {
     /// A bare answer of an XML endpoint.
     pub(crate) fn plain(status: StatusCode) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), plan: None }
+        Self { status, headers: Vec::with_capacity(8), body: Vec::new(), plan: None }
     }
 
     /// An XML document.
@@ -50,6 +53,13 @@ impl Reply {
         reply.headers.extend([NOSNIFF, NO_CACHE]);
         reply.body = body;
         reply
+    }
+
+    /// Adds the tag of an entity last written then.
+    pub(crate) fn push_etag(&mut self, timestamp: Timestamp) {
+        let mut text = String::with_capacity(64);
+        write!(text, "{}", Etag::new(timestamp)).expect("writing to a String cannot fail");
+        self.push("ETag", text);
     }
 
     /// Adds a header.
@@ -113,6 +123,33 @@ fn is_early(failure: &Failure) -> bool {
         Failure::TableName(_) | Failure::Table(TableError::TableNotFound) => true,
         _ => false,
     }
+}
+
+/// A header's name as HTTP has it, which knows no case. The usual ones cost nothing.
+pub(crate) fn header_name(spelled: &'static str) -> Option<HeaderName> {
+    const PLAN: HeaderName = HeaderName::from_static("x-rowhouse-plan");
+    const PREFERENCE: HeaderName = HeaderName::from_static("preference-applied");
+    const SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
+    Some(match spelled {
+        "Content-Type" => header::CONTENT_TYPE,
+        "X-Content-Type-Options" => header::X_CONTENT_TYPE_OPTIONS,
+        "Cache-Control" => header::CACHE_CONTROL,
+        "ETag" => header::ETAG,
+        "Location" => header::LOCATION,
+        "Preference-Applied" => PREFERENCE,
+        "DataServiceId" => SERVICE_ID,
+        "x-rowhouse-plan" => PLAN,
+        other => return HeaderName::from_bytes(other.as_bytes()).ok(),
+    })
+}
+
+/// A header's value without copying it, or none if HTTP cannot carry it.
+pub(crate) fn header_value(text: Cow<'static, str>) -> Option<HeaderValue> {
+    let bytes = match text {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => Bytes::from(text),
+    };
+    HeaderValue::from_maybe_shared(bytes).ok()
 }
 
 /// The client's own id of a request, if it may be echoed.

@@ -143,7 +143,7 @@ impl Route {
     /// Asks the grant before the body is read, so that who may not write cannot make the server read. The
     /// key of the entity is asked for later.
     pub(crate) fn check(&self, grant: &Grant, head: &Head<'_>) -> Result<(), Failure> {
-        let change = match head.headers.get("if-match") {
+        let change = || match head.headers.get("if-match") {
             Some(_) => Access::UpdateEntity,
             None => Access::UpsertEntity,
         };
@@ -151,7 +151,7 @@ impl Route {
             Self::CreateTable => (Access::CreateTable, None),
             Self::SetPolicies(table) => (Access::TablePolicies, Some(table)),
             Self::Insert(table) => (Access::AddEntity, Some(table)),
-            Self::Update(target) | Self::Merge(target) => (change, Some(&target.table)),
+            Self::Update(target) | Self::Merge(target) => (change(), Some(&target.table)),
             Self::SetProperties => (Access::WriteService, None),
             _ => return Ok(()),
         };
@@ -254,9 +254,12 @@ fn odata_route(resource: Resource, verb: &str) -> Result<Route, Failure> {
 pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), Failure> {
     let json =
         matches!(route, Route::CreateTable | Route::Insert(_) | Route::Update(_) | Route::Merge(_));
+    if !json {
+        return Ok(());
+    }
     match head.headers.get("content-type") {
-        Some(kind) if json => Ok(media::check_json(kind)?),
-        _ => Ok(()),
+        Some(kind) => Ok(media::check_json(kind)?),
+        None => Ok(()),
     }
 }
 

@@ -3,8 +3,9 @@
 //! While others are active an account gets at most half of what there is; alone it gets all but an eighth,
 //! which is kept for whoever comes next. What is not there is refused, at once or after a while.
 
-use rowhouse_types::AccountName;
+use rowhouse_service_account::AccountId;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,14 +24,14 @@ pub(crate) struct Shares {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
-    by_account: HashMap<AccountName, usize>,
+    by_account: HashMap<AccountId, usize>,
 }
 
 /// Units that are given back when it goes.
 #[derive(Debug)]
 pub(crate) struct Share {
     shares: Arc<Shares>,
-    account: AccountName,
+    account: AccountId,
     units: usize,
 }
 
@@ -41,15 +42,15 @@ impl Shares {
     }
 
     /// Takes units for an account, or nothing.
-    pub(crate) fn take(self: &Arc<Self>, account: &AccountName, units: usize) -> Option<Share> {
-        let mut share = Share { shares: Arc::clone(self), account: account.clone(), units: 0 };
+    pub(crate) fn take(self: &Arc<Self>, account: AccountId, units: usize) -> Option<Share> {
+        let mut share = Share { shares: Arc::clone(self), account, units: 0 };
         share.grow(units).then_some(share)
     }
 
     /// Takes units for an account as soon as they are there, within a time.
     pub(crate) async fn wait(
         self: &Arc<Self>,
-        account: &AccountName,
+        account: AccountId,
         units: usize,
         time: Duration,
     ) -> Option<Share> {
@@ -70,9 +71,9 @@ impl Shares {
     }
 
     /// Takes units for an account even beyond the limit, for what cannot be refused any more.
-    pub(crate) fn overdraw(self: &Arc<Self>, account: &AccountName, units: usize) -> Share {
+    pub(crate) fn overdraw(self: &Arc<Self>, account: AccountId, units: usize) -> Share {
         self.lock().add(account, units);
-        Share { shares: Arc::clone(self), account: account.clone(), units }
+        Share { shares: Arc::clone(self), account, units }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,12 +99,17 @@ impl Drop for Waiting<'_> {
 }
 
 impl State {
-    fn add(&mut self, account: &AccountName, units: usize) {
+    fn add(&mut self, account: AccountId, units: usize) {
         self.taken += units;
-        match self.by_account.get_mut(account) {
-            Some(count) => *count += units,
-            None => {
-                self.by_account.insert(account.clone(), units);
+        *self.by_account.entry(account).or_default() += units;
+    }
+
+    fn give_back(&mut self, account: AccountId, units: usize) {
+        self.taken -= units;
+        if let Entry::Occupied(mut count) = self.by_account.entry(account) {
+            *count.get_mut() -= units;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }
@@ -124,7 +130,7 @@ impl Share {
         if limit < state.taken + units || most.max(1) < mine + units {
             return false;
         }
-        state.add(&self.account, units);
+        state.add(self.account, units);
         drop(state);
         self.units += units;
         true
@@ -136,15 +142,7 @@ impl Drop for Share {
         if self.units == 0 {
             return;
         }
-        let mut state = self.shares.lock();
-        state.taken -= self.units;
-        if let Some(count) = state.by_account.get_mut(&self.account) {
-            *count -= self.units;
-            if *count == 0 {
-                state.by_account.remove(&self.account);
-            }
-        }
-        drop(state);
+        self.shares.lock().give_back(self.account, self.units);
         if self.shares.waiting.load(Ordering::SeqCst) > 0 {
             self.shares.returned.notify_waiters();
         }
@@ -158,32 +156,32 @@ mod tests {
     #[test]
     fn one_account_leaves_room_for_another() {
         let shares = Shares::new(8);
-        let (a, b): (AccountName, AccountName) = ("aaa".parse().unwrap(), "bbb".parse().unwrap());
-        let mut busy = shares.take(&a, 1).unwrap();
+        let (a, b) = (AccountId(1), AccountId(2));
+        let mut busy = shares.take(a, 1).unwrap();
         while busy.grow(1) {}
         assert_eq!(busy.units(), 7);
-        let other = shares.take(&b, 1).unwrap();
-        assert!(shares.take(&b, 1).is_none(), "all is taken");
+        let other = shares.take(b, 1).unwrap();
+        assert!(shares.take(b, 1).is_none(), "all is taken");
         drop(busy);
-        assert_eq!(shares.take(&a, 4).map(|share| share.units()), Some(4));
-        assert!(shares.take(&a, 5).is_none(), "more than half while another is active");
+        assert_eq!(shares.take(a, 4).map(|share| share.units()), Some(4));
+        assert!(shares.take(a, 5).is_none(), "more than half while another is active");
         drop(other);
-        assert!(shares.take(&a, 7).is_some());
-        assert!(shares.take(&a, 8).is_none());
+        assert!(shares.take(a, 7).is_some());
+        assert!(shares.take(a, 8).is_none());
     }
     #[tokio::test]
     async fn who_waits_gets_what_is_returned() {
         let shares = Shares::new(2);
-        let (a, b): (AccountName, AccountName) = ("aaa".parse().unwrap(), "bbb".parse().unwrap());
-        let first = shares.take(&a, 1).unwrap();
-        let second = shares.take(&b, 1).unwrap();
-        assert!(shares.wait(&b, 1, Duration::from_millis(5)).await.is_none());
-        let waiting = shares.wait(&b, 1, Duration::from_secs(5));
+        let (a, b) = (AccountId(1), AccountId(2));
+        let first = shares.take(a, 1).unwrap();
+        let second = shares.take(b, 1).unwrap();
+        assert!(shares.wait(b, 1, Duration::from_millis(5)).await.is_none());
+        let waiting = shares.wait(b, 1, Duration::from_secs(5));
         let (share, ()) = tokio::join!(waiting, async { drop(second) });
         assert!(share.is_some());
-        let beyond = shares.overdraw(&a, 5);
-        assert!(shares.take(&b, 1).is_none());
+        let beyond = shares.overdraw(a, 5);
+        assert!(shares.take(b, 1).is_none());
         drop((first, beyond, share));
-        assert!(shares.take(&b, 1).is_some());
+        assert!(shares.take(b, 1).is_some());
     }
 }
