@@ -5,6 +5,7 @@
 //! at the first operation too many.
 
 use crate::params;
+use memchr::{memchr, memmem::Finder, memrchr};
 use rowhouse_types::limits;
 
 /// A request inside a batch.
@@ -66,9 +67,7 @@ impl<'a> Part<'a> {
     }
 
     fn headers_named(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        header_lines(self.headers)
-            .filter(move |(found, _)| found.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
+        header_values(self.headers, name)
     }
 }
 
@@ -87,8 +86,9 @@ fn multipart_boundary(content_type: &str) -> Option<&str> {
 
 /// Splits the body of a batch.
 pub fn parse<'a>(body: &'a [u8], boundary: &str) -> Result<Request<'a>, BatchError> {
+    let delimiters = Delimiters { hyphens: Finder::new(b"\n--"), outer: boundary };
     let mut rest = body;
-    let (_, delimiter) = split(&mut rest, None, boundary)?;
+    let (_, delimiter) = delimiters.split(&mut rest, None)?;
     let mut open = delimiter == Delimiter::Outer;
     let mut request = None;
     while open {
@@ -97,12 +97,12 @@ pub fn parse<'a>(body: &'a [u8], boundary: &str) -> Result<Request<'a>, BatchErr
             break;
         }
         let headers = take_headers(&mut rest)?;
-        let content_type = header(headers, "Content-Type").unwrap_or("");
+        let content_type = header_values(headers, "Content-Type").next().unwrap_or("");
         let changeset = match multipart_boundary(content_type) {
-            Some(inner) => Some(parse_changeset(&mut rest, inner, boundary)?),
+            Some(inner) => Some(parse_changeset(&mut rest, inner, &delimiters)?),
             None => None,
         };
-        let (content, delimiter) = split(&mut rest, None, boundary)?;
+        let (content, delimiter) = delimiters.split(&mut rest, None)?;
         let found = if let Some(operations) = changeset {
             Request::Changeset(operations)
         } else {
@@ -128,13 +128,13 @@ pub fn parse<'a>(body: &'a [u8], boundary: &str) -> Result<Request<'a>, BatchErr
 fn parse_changeset<'a>(
     rest: &mut &'a [u8],
     inner: &str,
-    outer: &str,
+    delimiters: &Delimiters<'_>,
 ) -> Result<Vec<Part<'a>>, BatchError> {
     let mut operations = Vec::new();
-    let (_, mut delimiter) = split(rest, Some(inner), outer)?;
+    let (_, mut delimiter) = delimiters.split(rest, Some(inner))?;
     while delimiter == Delimiter::Inner {
         let before = *rest;
-        let (part, next) = split(rest, Some(inner), outer)?;
+        let (part, next) = delimiters.split(rest, Some(inner))?;
         delimiter = next;
         if matches!(delimiter, Delimiter::Outer | Delimiter::OuterEnd) {
             if !part.trim_ascii().is_empty() {
@@ -167,10 +167,13 @@ fn parse_changeset<'a>(
 /// Reads a request: its line, its headers and what follows.
 fn parse_part(content: &[u8]) -> Result<Part<'_>, BatchError> {
     let mut rest = content.trim_ascii_start();
-    let line = text(take_line(&mut rest).0)?;
-    let (method, tail) = line.split_once(' ').ok_or(BatchError::Malformed)?;
-    let (target, version) = tail.trim().rsplit_once(' ').ok_or(BatchError::Malformed)?;
-    let target = target.trim();
+    let (line, _) = take_line(&mut rest);
+    check_line(line)?;
+    let line = utf8(line)?;
+    let end_of_method = memchr(b' ', line.as_bytes()).ok_or(BatchError::Malformed)?;
+    let (method, tail) = (&line[..end_of_method], line[end_of_method + 1..].trim());
+    let end_of_target = memrchr(b' ', tail.as_bytes()).ok_or(BatchError::Malformed)?;
+    let (target, version) = (tail[..end_of_target].trim(), &tail[end_of_target + 1..]);
     let formed = !method.is_empty()
         && method.bytes().all(|byte| byte.is_ascii_alphabetic())
         && !target.is_empty()
@@ -182,47 +185,65 @@ fn parse_part(content: &[u8]) -> Result<Part<'_>, BatchError> {
     Ok(Part { method, target, body: rest.trim_ascii(), headers })
 }
 
-/// Takes header lines up to and including the blank line after them, or to the end.
+/// Takes header lines up to and including the blank line after them, or to the end. A line without an
+/// end is cut off: something must follow it.
 fn take_headers<'a>(rest: &mut &'a [u8]) -> Result<&'a str, BatchError> {
     let start = *rest;
     loop {
         let before = rest.len();
         let (line, ended) = take_line(rest);
         if line.is_empty() {
-            return text(&start[..start.len() - before]);
+            return utf8(&start[..start.len() - before]);
         }
-        let line = text(line)?;
-        let (name, _) = line.split_once(':').ok_or(BatchError::Malformed)?;
-        let token = |byte: u8| byte.is_ascii_graphic() && byte != b':';
-        if name.is_empty() || !name.bytes().all(token) {
+        check_line(line)?;
+        let token = |byte: &u8| byte.is_ascii_graphic() && *byte != b':';
+        let name = line.iter().position(|byte| !token(byte)).unwrap_or(line.len());
+        if name == 0 || line.get(name) != Some(&b':') || !ended {
             return Err(BatchError::Malformed);
-        }
-        if !ended {
-            return text(start);
         }
     }
 }
 
-fn header_lines(block: &str) -> impl Iterator<Item = (&str, &str)> {
-    block.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()))
+/// The values of the headers with this name, in any case, in a block that [`take_headers`] took.
+fn header_values<'a>(block: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = memchr(b'\n', rest.as_bytes()).map_or(rest.len(), |at| at + 1);
+            let (line, after) = rest.split_at(end);
+            rest = after;
+            let value = line.split_at_checked(name.len()).and_then(|(found, value)| {
+                let value = value.strip_prefix(':')?;
+                found.eq_ignore_ascii_case(name).then(|| value.trim())
+            });
+            if value.is_some() {
+                return value;
+            }
+        }
+        None
+    })
 }
 
-fn header<'a>(block: &'a str, name: &str) -> Option<&'a str> {
-    header_lines(block).find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+/// Refuses what is not text, and control characters other than tabs: they could not be repeated in an
+/// answer.
+fn check_line(line: &[u8]) -> Result<(), BatchError> {
+    let plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\t');
+    // Looks at every byte, so that it can look at many at once.
+    if line.iter().fold(true, |all, &byte| all & plain(byte)) {
+        return Ok(());
+    }
+    let control = |c: char| c.is_control() && c != '\t';
+    if utf8(line)?.contains(control) { Err(BatchError::Malformed) } else { Ok(()) }
 }
 
-/// Text of lines; refuses control characters, which could not be repeated in an answer.
-fn text(bytes: &[u8]) -> Result<&str, BatchError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| BatchError::Malformed)?;
-    let control = |c: char| c.is_control() && !matches!(c, '\t' | '\r' | '\n');
-    let inner_return = |text: &str| text.lines().any(|line| line.contains('\r'));
-    if text.contains(control) || inner_return(text) { Err(BatchError::Malformed) } else { Ok(text) }
+fn utf8(bytes: &[u8]) -> Result<&str, BatchError> {
+    std::str::from_utf8(bytes).map_err(|_| BatchError::Malformed)
 }
 
 /// Takes a line without its end, and says whether it had one.
 fn take_line<'a>(rest: &mut &'a [u8]) -> (&'a [u8], bool) {
     let whole = *rest;
-    let end = whole.iter().position(|byte| *byte == b'\n');
+    let end = memchr(b'\n', whole);
     let line = &whole[..end.unwrap_or(whole.len())];
     *rest = end.map_or(&[], |at| &whole[at + 1..]);
     (line.strip_suffix(b"\r").unwrap_or(line), end.is_some())
@@ -236,32 +257,44 @@ enum Delimiter {
     OuterEnd,
 }
 
-/// Takes everything up to the next delimiter line, and that line; there must be one.
-fn split<'a>(
-    rest: &mut &'a [u8],
-    inner: Option<&str>,
-    outer: &str,
-) -> Result<(&'a [u8], Delimiter), BatchError> {
-    let start = *rest;
-    loop {
-        let at = start.len() - rest.len();
-        let (line, ended) = take_line(rest);
-        if let Some(dashed) = line.strip_prefix(b"--") {
-            let dashed = dashed.trim_ascii_end();
-            let of_inner = inner.and_then(|boundary| ends(dashed, boundary));
-            let delimiter = match (of_inner, ends(dashed, outer)) {
-                (Some(false), _) => Some(Delimiter::Inner),
-                (Some(true), _) => Some(Delimiter::InnerEnd),
-                (None, Some(false)) => Some(Delimiter::Outer),
-                (None, Some(true)) => Some(Delimiter::OuterEnd),
-                (None, None) => None,
-            };
-            if let Some(delimiter) = delimiter {
-                return Ok((&start[..at], delimiter));
+/// What a delimiter line looks like.
+struct Delimiters<'b> {
+    /// Where a line may be one, except at the start of what is searched.
+    hyphens: Finder<'static>,
+    /// Boundary of the batch.
+    outer: &'b str,
+}
+
+impl Delimiters<'_> {
+    /// Takes everything up to the next delimiter line, and that line; there must be one.
+    fn split<'a>(
+        &self,
+        rest: &mut &'a [u8],
+        inner: Option<&str>,
+    ) -> Result<(&'a [u8], Delimiter), BatchError> {
+        let whole = *rest;
+        let mut at = 0;
+        loop {
+            if whole[at..].starts_with(b"--") {
+                let mut after = &whole[at..];
+                let (line, _) = take_line(&mut after);
+                if let Some(delimiter) = self.recognise(line[2..].trim_ascii_end(), inner) {
+                    *rest = after;
+                    return Ok((&whole[..at], delimiter));
+                }
             }
+            at += 1 + self.hyphens.find(&whole[at..]).ok_or(BatchError::Malformed)?;
         }
-        if !ended {
-            return Err(BatchError::Malformed);
+    }
+
+    fn recognise(&self, dashed: &[u8], inner: Option<&str>) -> Option<Delimiter> {
+        let of_inner = inner.and_then(|boundary| ends(dashed, boundary));
+        match (of_inner, ends(dashed, self.outer)) {
+            (Some(false), _) => Some(Delimiter::Inner),
+            (Some(true), _) => Some(Delimiter::InnerEnd),
+            (None, Some(false)) => Some(Delimiter::Outer),
+            (None, Some(true)) => Some(Delimiter::OuterEnd),
+            (None, None) => None,
         }
     }
 }
@@ -275,5 +308,7 @@ fn ends(dashed: &[u8], boundary: &str) -> Option<bool> {
     }
 }
 
+#[cfg(test)]
+mod naive;
 #[cfg(test)]
 mod tests;

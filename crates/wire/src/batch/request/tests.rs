@@ -204,4 +204,74 @@ proptest! {
         let cut = at.index(end);
         prop_assert!(parse(&SAMPLE.as_bytes()[..cut], "batch_045c").is_err());
     }
+
+    /// Few kinds of lines and every kind of line end, so that delimiters meet everything else.
+    #[test]
+    fn every_body_is_split_as_line_by_line(
+        pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..30),
+        cut: prop::sample::Index,
+        change: (prop::sample::Index, u8),
+    ) {
+        let body = pieces.concat();
+        same_as_line_by_line(&body)?;
+        same_as_line_by_line(&body[..cut.index(body.len() + 1)])?;
+        let framed = [OPENING.as_bytes(), &body, b"\n--c--\n--b--"].concat();
+        same_as_line_by_line(&framed)?;
+        let mut changed = SAMPLE.replace("batch_045c", "b").replace("changeset_d06f", "c").into_bytes();
+        same_as_line_by_line(&changed)?;
+        let at = change.0.index(changed.len());
+        changed[at] = change.1;
+        same_as_line_by_line(&changed)?;
+    }
+}
+
+const OPENING: &str = "--b\nContent-Type: multipart/mixed; boundary=c\n\n--c\n\nPUT / HTTP/1.1\n";
+
+const PIECES: [&[u8]; 30] = [
+    b"\n",
+    b"\n",
+    b"\n",
+    b"\r\n",
+    b"\r\n",
+    b"\n\n",
+    b"\r",
+    b" ",
+    b"--",
+    b"--b",
+    b"--c",
+    b"--b--",
+    b"--c--",
+    b"\n--c\n\nPUT / HTTP/1.1\nA: b\n\n{}\n",
+    b"\n--c\r\n\r\nPUT / HTTP/1.1\r\nA: b\r\n\r\n{}\r\n",
+    b"GET / HTTP/1.1",
+    b"PUT / HTTP/1.1",
+    b"PUT  /x y  HTTP/1.0 ",
+    b"a: b",
+    b"A:\tb\t",
+    b"a:",
+    b":",
+    b"a b: c",
+    b"{}",
+    "é: é".as_bytes(),
+    b"a: \xFF",
+    b"a: \x7F",
+    "a: \u{85}".as_bytes(),
+    b"Content-Type: multipart/mixed; boundary=c",
+    b"content-type:multipart/mixed;boundary=b",
+];
+
+fn same_as_line_by_line(body: &[u8]) -> Result<(), TestCaseError> {
+    let found = parse(body, "b");
+    prop_assert_eq!(&found, &naive::parse(body, "b"));
+    let parts = match found {
+        Ok(Request::Changeset(parts)) => parts,
+        Ok(Request::Query(part)) => vec![part],
+        Err(_) => Vec::new(),
+    };
+    for part in parts {
+        for name in ["A", "é", "content-type", "other"] {
+            prop_assert_eq!(part.header(name), naive::header(part.headers, name));
+        }
+    }
+    Ok(())
 }
