@@ -55,15 +55,16 @@ impl FromStr for Etag {
 
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = self.0.unwrap_or_default().to_string();
-        f.write_str("W/\"datetime'")?;
-        for (index, piece) in time.split(':').enumerate() {
-            if index > 0 {
-                f.write_str("%3A")?;
-            }
-            f.write_str(piece)?;
+        let time = self.0.unwrap_or_default().iso();
+        // The colons are always in the same places.
+        let (date_and_hour, minute, rest) =
+            (&time.as_str()[..13], &time.as_str()[14..16], &time.as_str()[17..]);
+        let (mut text, mut len) = ([0; 48], 0);
+        for piece in ["W/\"datetime'", date_and_hour, "%3A", minute, "%3A", rest, "'\""] {
+            text[len..len + piece.len()].copy_from_slice(piece.as_bytes());
+            len += piece.len();
         }
-        f.write_str("'\"")
+        f.write_str(std::str::from_utf8(&text[..len]).expect("ASCII only"))
     }
 }
 

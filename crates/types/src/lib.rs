@@ -25,7 +25,8 @@ pub use policy::StoredPolicy;
 pub use properties::{CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate};
 pub use record::{
     Corrupt, LimitExceeded, Property, PropertyError, Record, RecordBuilder, RecordRef,
+    StoredProperty,
 };
 pub use rows::{Row, Rows};
-pub use time::{TimeError, Timestamp};
+pub use time::{IsoText, TimeError, Timestamp};
 pub use value::{EdmType, Guid, Value, ValueRef};

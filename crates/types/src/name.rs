@@ -130,6 +130,9 @@ impl fmt::Display for AccountName {
 /// the way in.
 pub fn check_property_name(text: &str) -> Result<(), NameError> {
     let (min, max) = (1, limits::PROPERTY_NAME_UTF16_UNITS_MAX);
+    if (min..=max).contains(&text.len()) && is_plain_identifier(text.as_bytes()) {
+        return Ok(());
+    }
     let actual = text.encode_utf16().count();
     if actual < min || max < actual {
         return Err(NameError::Length { actual, min, max });
@@ -144,6 +147,12 @@ pub fn check_property_name(text: &str) -> Result<(), NameError> {
         Some((_, c)) => Err(NameError::Character(c)),
         None => Ok(()),
     }
+}
+
+/// True for letters, digits and `_` of ASCII that do not start with a digit: nearly every name.
+fn is_plain_identifier(name: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    !name[0].is_ascii_digit() && name.iter().all(plain)
 }
 
 /// Combining marks, connectors and format characters that may follow the first letter of an

@@ -72,6 +72,32 @@ pub struct Property<'a> {
     pub value: ValueRef<'a>,
 }
 
+/// One property of a record as it is stored, its text unchecked.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredProperty<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its type.
+    pub edm_type: EdmType,
+    /// Its value; [`ValueRef::decode`] reads it.
+    pub value: &'a [u8],
+}
+
+impl<'a> StoredProperty<'a> {
+    /// Checks and reads it.
+    fn decode(self) -> Result<Property<'a>, Corrupt> {
+        let name = std::str::from_utf8(self.name).map_err(|_| Corrupt::NAME)?;
+        Ok(Property { name, value: ValueRef::decode(self.edm_type, self.value)? })
+    }
+}
+
+impl Corrupt {
+    /// The name of a property is not text.
+    pub const NAME: Self = Self("a name is not UTF-8");
+    /// A String is not text.
+    pub const STRING: Self = Self("a String is not UTF-8");
+}
+
 impl Record {
     /// Takes over stored bytes after checking their structure.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Corrupt> {
@@ -99,7 +125,13 @@ impl Record {
     /// The Timestamp is that of `patch`. The result may exceed the limits of an entity: ask
     /// [`RecordRef::check_limits`].
     pub fn merge(base: RecordRef<'_>, patch: RecordRef<'_>) -> Result<Self, Corrupt> {
-        let mut merged = RecordBuilder::new();
+        let name_bytes = |record: RecordRef<'_>| record.values - HEADER - record.count * ENTRY;
+        let value_bytes = |record: RecordRef<'_>| record.bytes.len() - record.values;
+        let mut merged = RecordBuilder::with_room(
+            base.count + patch.count,
+            name_bytes(base) + name_bytes(patch),
+            value_bytes(base) + value_bytes(patch),
+        );
         for property in base.iter() {
             let Property { name, value } = property?;
             merged.append(name, patch.get(name)?.unwrap_or(value));
@@ -126,15 +158,10 @@ impl<'a> RecordRef<'a> {
         let directory = bytes.get(HEADER..names).ok_or(Corrupt("shorter than its directory"))?;
         let (mut name_bytes, mut value_bytes) = (0usize, 0usize);
         for entry in directory.chunks_exact(ENTRY) {
-            let (edm_type, name_len, value_len) = decode_entry(entry)?;
-            let right = match edm_type {
-                EdmType::String | EdmType::Binary => true,
-                EdmType::Int32 => value_len == 4,
-                EdmType::Int64 | EdmType::Double | EdmType::DateTime => value_len == 8,
-                EdmType::Boolean => value_len == 1,
-                EdmType::Guid => value_len == 16,
-            };
-            if !right {
+            let (name_len, value_len) = entry_lengths(entry);
+            let expected = VALUE_LENGTHS[usize::from(entry[0].min(9))];
+            if expected != ANY && expected != value_len {
+                entry_type(entry)?;
                 return Err(Corrupt("length of a value does not fit its type"));
             }
             name_bytes += name_len;
@@ -188,10 +215,11 @@ impl<'a> RecordRef<'a> {
     pub fn find(self, name: &str) -> Result<Option<(EdmType, &'a [u8])>, Corrupt> {
         let (mut name_at, mut value_at) = (HEADER + self.count * ENTRY, self.values);
         for entry in self.directory() {
-            let (edm_type, name_len, value_len) = decode_entry(entry)?;
+            let (name_len, value_len) = entry_lengths(entry);
             if name_len == name.len() && &self.bytes[name_at..name_at + name_len] == name.as_bytes()
             {
-                return Ok(Some((edm_type, &self.bytes[value_at..value_at + value_len])));
+                let value = &self.bytes[value_at..value_at + value_len];
+                return Ok(Some((entry_type(entry)?, value)));
             }
             name_at += name_len;
             value_at += value_len;
@@ -201,15 +229,19 @@ impl<'a> RecordRef<'a> {
 
     /// Every property in the client's order.
     pub fn iter(self) -> impl Iterator<Item = Result<Property<'a>, Corrupt>> {
+        self.stored().map(|property| property?.decode())
+    }
+
+    /// Every property in the client's order, as stored: who writes text out checks it on the way.
+    pub fn stored(self) -> impl Iterator<Item = Result<StoredProperty<'a>, Corrupt>> {
         let (mut name_at, mut value_at) = (HEADER + self.count * ENTRY, self.values);
         self.directory().map(move |entry| {
-            let (edm_type, name_len, value_len) = decode_entry(entry)?;
+            let (name_len, value_len) = entry_lengths(entry);
             let name = &self.bytes[name_at..name_at + name_len];
             let value = &self.bytes[value_at..value_at + value_len];
             name_at += name_len;
             value_at += value_len;
-            let name = std::str::from_utf8(name).map_err(|_| Corrupt("a name is not UTF-8"))?;
-            Ok(Property { name, value: ValueRef::decode(edm_type, value)? })
+            Ok(StoredProperty { name, edm_type: entry_type(entry)?, value })
         })
     }
 
@@ -270,11 +302,22 @@ pub enum LimitExceeded {
     Size,
 }
 
-fn decode_entry(entry: &[u8]) -> Result<(EdmType, usize, usize), Corrupt> {
-    let edm_type = EdmType::from_tag(entry[0]).ok_or(Corrupt("unknown type of a property"))?;
+/// Values of this type may have any length.
+const ANY: usize = usize::MAX - 1;
+/// There is no such type, so nothing has this length.
+const NONE: usize = usize::MAX;
+/// How many bytes a value takes, by the number of its type.
+const VALUE_LENGTHS: [usize; 10] = [NONE, ANY, 4, 8, 8, 1, 8, 16, ANY, NONE];
+
+fn entry_type(entry: &[u8]) -> Result<EdmType, Corrupt> {
+    EdmType::from_tag(entry[0]).ok_or(Corrupt("unknown type of a property"))
+}
+
+/// Lengths of name and value.
+fn entry_lengths(entry: &[u8]) -> (usize, usize) {
     let name_len = usize::from(u16::from_le_bytes([entry[1], entry[2]]));
     let value_len = u32::from_le_bytes([entry[3], entry[4], entry[5], entry[6]]) as usize;
-    Ok((edm_type, name_len, value_len))
+    (name_len, value_len)
 }
 
 impl<'a> ValueRef<'a> {
@@ -283,9 +326,9 @@ impl<'a> ValueRef<'a> {
         const LENGTH: Corrupt = Corrupt("length of a value does not fit its type");
         let eight = || <[u8; 8]>::try_from(bytes).map_err(|_| LENGTH);
         Ok(match edm_type {
-            EdmType::String => ValueRef::String(
-                std::str::from_utf8(bytes).map_err(|_| Corrupt("a String is not UTF-8"))?,
-            ),
+            EdmType::String => {
+                ValueRef::String(std::str::from_utf8(bytes).map_err(|_| Corrupt::STRING)?)
+            }
             EdmType::Int32 => {
                 ValueRef::Int32(i32::from_le_bytes(bytes.try_into().map_err(|_| LENGTH)?))
             }
@@ -307,38 +350,61 @@ impl<'a> ValueRef<'a> {
 }
 
 /// Collects properties into a record, checking each.
-#[derive(Clone, Debug, Default)]
+///
+/// If it was told what is coming, everything is written once and where it stays.
+#[derive(Clone, Debug)]
 pub struct RecordBuilder {
-    directory: Vec<u8>,
-    names: Vec<u8>,
-    values: Vec<u8>,
+    /// The record, its header still blank, with room left after the directory and after the names.
+    bytes: Vec<u8>,
+    /// Number of properties.
+    count: usize,
+    /// Where the names start: the end of the room for the directory.
+    names: usize,
+    /// Where the next name goes.
+    names_end: usize,
+    /// Where the values start: the end of the room for the names.
+    values: usize,
+}
+
+impl Default for RecordBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl RecordBuilder {
     /// Nothing yet.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_room(0, 0, 0)
+    }
+
+    /// Nothing yet, with room for so many properties whose names and values take so many bytes.
+    pub fn with_room(count: usize, name_bytes: usize, value_bytes: usize) -> Self {
+        let names = HEADER + count * ENTRY;
+        let values = names + name_bytes;
+        let mut bytes = Vec::with_capacity(values + value_bytes);
+        bytes.resize(values, 0);
+        Self { bytes, count: 0, names, names_end: names, values }
     }
 
     /// Adds a property after checking name, value and number.
     pub fn push(&mut self, name: &str, value: ValueRef<'_>) -> Result<(), PropertyError> {
-        check_property_name(name).map_err(PropertyError::Name)?;
-        let fits = match value {
-            ValueRef::String(text) => {
-                text.len() <= limits::STRING_UTF16_UNITS_MAX
-                    || text.encode_utf16().count() <= limits::STRING_UTF16_UNITS_MAX
-            }
-            ValueRef::Binary(bytes) => bytes.len() <= limits::BINARY_BYTES_MAX,
-            ValueRef::DateTime(t) if !t.is_edm() => return Err(PropertyError::DateOutOfRange),
-            _ => true,
-        };
-        if !fits {
-            return Err(PropertyError::ValueTooLarge);
-        }
+        check_property(name, value)?;
         if self.contains(name) {
             return Err(PropertyError::Duplicate);
         }
-        if self.len() == limits::PROPERTIES_MAX {
+        self.push_checked(name, value)
+    }
+
+    /// Adds a property like [`Self::push`]; the caller knows that the name is not there yet.
+    pub fn push_distinct(&mut self, name: &str, value: ValueRef<'_>) -> Result<(), PropertyError> {
+        check_property(name, value)?;
+        debug_assert!(!self.contains(name), "the caller has looked for duplicates");
+        self.push_checked(name, value)
+    }
+
+    fn push_checked(&mut self, name: &str, value: ValueRef<'_>) -> Result<(), PropertyError> {
+        if self.count == limits::PROPERTIES_MAX {
             return Err(PropertyError::TooMany);
         }
         self.append(name, value);
@@ -347,58 +413,100 @@ impl RecordBuilder {
 
     /// Number of properties so far.
     pub fn len(&self) -> usize {
-        self.directory.len() / ENTRY
+        self.count
     }
 
     /// True if there is none yet.
     pub fn is_empty(&self) -> bool {
-        self.directory.is_empty()
+        self.count == 0
     }
 
     /// The record, with the Timestamp it shall have.
-    pub fn finish(self, timestamp: Timestamp) -> Record {
+    pub fn finish(mut self, timestamp: Timestamp) -> Record {
         let count =
-            u16::try_from(self.len()).expect("push keeps to the limit, merge to twice that");
-        let size = HEADER + self.directory.len() + self.names.len() + self.values.len();
-        let mut bytes = Vec::with_capacity(size);
-        bytes.push(VERSION);
-        bytes.extend_from_slice(&timestamp.ticks().to_le_bytes());
-        bytes.extend_from_slice(&count.to_le_bytes());
-        bytes.extend_from_slice(&self.directory);
-        bytes.extend_from_slice(&self.names);
-        bytes.extend_from_slice(&self.values);
-        Record(bytes)
+            u16::try_from(self.count).expect("push keeps to the limit, merge to twice that");
+        if self.directory_end() != self.names || self.names_end != self.values {
+            self.set_room(self.count, self.names_end - self.names);
+        }
+        self.bytes[0] = VERSION;
+        self.bytes[1..9].copy_from_slice(&timestamp.ticks().to_le_bytes());
+        self.bytes[9..HEADER].copy_from_slice(&count.to_le_bytes());
+        Record(self.bytes)
+    }
+
+    fn directory_end(&self) -> usize {
+        HEADER + self.count * ENTRY
     }
 
     fn contains(&self, name: &str) -> bool {
-        let mut at = 0;
-        self.directory.chunks_exact(ENTRY).any(|entry| {
+        let mut at = self.names;
+        self.bytes[HEADER..self.directory_end()].chunks_exact(ENTRY).any(|entry| {
             let len = usize::from(u16::from_le_bytes([entry[1], entry[2]]));
-            let found = &self.names[at..at + len] == name.as_bytes();
+            let found = &self.bytes[at..at + len] == name.as_bytes();
             at += len;
             found
         })
     }
 
     fn append(&mut self, name: &str, value: ValueRef<'_>) {
-        let start = self.values.len();
-        match value {
-            ValueRef::String(text) => self.values.extend_from_slice(text.as_bytes()),
-            ValueRef::Int32(n) => self.values.extend_from_slice(&n.to_le_bytes()),
-            ValueRef::Int64(n) => self.values.extend_from_slice(&n.to_le_bytes()),
-            ValueRef::Double(n) => self.values.extend_from_slice(&n.to_le_bytes()),
-            ValueRef::Boolean(b) => self.values.push(u8::from(b)),
-            ValueRef::DateTime(t) => self.values.extend_from_slice(&t.ticks().to_le_bytes()),
-            ValueRef::Guid(g) => self.values.extend_from_slice(&g.0),
-            ValueRef::Binary(bytes) => self.values.extend_from_slice(bytes),
+        let (entry, name_end) = (self.directory_end(), self.names_end + name.len());
+        if self.names < entry + ENTRY || self.values < name_end {
+            let name_bytes = name_end - self.names;
+            self.set_room(2 * (self.count + 4), 2 * (name_bytes + 32));
+            return self.append(name, value);
         }
-        let name_len = u16::try_from(name.len()).expect("names are checked");
-        let value_len = u32::try_from(self.values.len() - start).expect("values are checked");
-        self.directory.push(value.edm_type() as u8);
-        self.directory.extend_from_slice(&name_len.to_le_bytes());
-        self.directory.extend_from_slice(&value_len.to_le_bytes());
-        self.names.extend_from_slice(name.as_bytes());
+        let start = self.bytes.len();
+        match value {
+            ValueRef::String(text) => self.bytes.extend_from_slice(text.as_bytes()),
+            ValueRef::Int32(n) => self.bytes.extend_from_slice(&n.to_le_bytes()),
+            ValueRef::Int64(n) => self.bytes.extend_from_slice(&n.to_le_bytes()),
+            ValueRef::Double(n) => self.bytes.extend_from_slice(&n.to_le_bytes()),
+            ValueRef::Boolean(b) => self.bytes.push(u8::from(b)),
+            ValueRef::DateTime(t) => self.bytes.extend_from_slice(&t.ticks().to_le_bytes()),
+            ValueRef::Guid(g) => self.bytes.extend_from_slice(&g.0),
+            ValueRef::Binary(bytes) => self.bytes.extend_from_slice(bytes),
+        }
+        let name_len = u16::try_from(name.len()).expect("names are checked").to_le_bytes();
+        let value_len = self.bytes.len() - start;
+        let value_len = u32::try_from(value_len).expect("values are checked").to_le_bytes();
+        let edm_type = value.edm_type() as u8;
+        let directory = &mut self.bytes[entry..entry + ENTRY];
+        directory[0] = edm_type;
+        directory[1..3].copy_from_slice(&name_len);
+        directory[3..].copy_from_slice(&value_len);
+        self.bytes[self.names_end..name_end].copy_from_slice(name.as_bytes());
+        self.names_end = name_end;
+        self.count += 1;
     }
+
+    /// Moves what is there so that directory and names have this room.
+    fn set_room(&mut self, count: usize, name_bytes: usize) {
+        let value_bytes = self.bytes.len() - self.values;
+        let mut moved = Self::with_room(count, name_bytes, value_bytes);
+        moved.count = self.count;
+        moved.names_end += self.names_end - self.names;
+        let directory = HEADER..self.directory_end();
+        moved.bytes[directory.clone()].copy_from_slice(&self.bytes[directory]);
+        moved.bytes[moved.names..moved.names_end]
+            .copy_from_slice(&self.bytes[self.names..self.names_end]);
+        moved.bytes.extend_from_slice(&self.bytes[self.values..]);
+        *self = moved;
+    }
+}
+
+/// Whether name and value may be those of a property.
+fn check_property(name: &str, value: ValueRef<'_>) -> Result<(), PropertyError> {
+    check_property_name(name).map_err(PropertyError::Name)?;
+    let fits = match value {
+        ValueRef::String(text) => {
+            text.len() <= limits::STRING_UTF16_UNITS_MAX
+                || text.encode_utf16().count() <= limits::STRING_UTF16_UNITS_MAX
+        }
+        ValueRef::Binary(bytes) => bytes.len() <= limits::BINARY_BYTES_MAX,
+        ValueRef::DateTime(t) if !t.is_edm() => return Err(PropertyError::DateOutOfRange),
+        _ => true,
+    };
+    if fits { Ok(()) } else { Err(PropertyError::ValueTooLarge) }
 }
 
 #[cfg(test)]
@@ -430,6 +538,33 @@ mod tests {
         builder.finish(Timestamp::EDM_MIN)
     }
 
+    /// The format, written down piece by piece.
+    fn naive(properties: &[(String, Value)]) -> Vec<u8> {
+        let (mut directory, mut names, mut values) = (vec![], vec![], vec![]);
+        for (name, value) in properties {
+            let bytes = match value {
+                Value::String(text) => text.as_bytes().to_vec(),
+                Value::Int32(n) => n.to_le_bytes().to_vec(),
+                Value::Int64(n) => n.to_le_bytes().to_vec(),
+                Value::Double(n) => n.to_le_bytes().to_vec(),
+                Value::Boolean(b) => vec![u8::from(*b)],
+                Value::DateTime(t) => t.ticks().to_le_bytes().to_vec(),
+                Value::Guid(g) => g.0.to_vec(),
+                Value::Binary(bytes) => bytes.to_vec(),
+            };
+            directory.push(value.as_ref().edm_type() as u8);
+            directory.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
+            directory.extend(u32::try_from(bytes.len()).unwrap().to_le_bytes());
+            names.extend(name.as_bytes());
+            values.extend(bytes);
+        }
+        let count = u16::try_from(properties.len()).unwrap();
+        let mut record = vec![VERSION];
+        record.extend(Timestamp::EDM_MIN.ticks().to_le_bytes());
+        record.extend(count.to_le_bytes());
+        [record, directory, names, values].concat()
+    }
+
     fn properties() -> impl Strategy<Value = Vec<(String, Value)>> {
         btree_map("[a-e]{1,2}", value(), 0..6)
             .prop_map(|map| map.into_iter().collect::<Vec<_>>())
@@ -457,6 +592,21 @@ mod tests {
                 prop_assert!(same(back.get(name).unwrap().unwrap(), value.as_ref()));
             }
             prop_assert_eq!(back.get("zz").unwrap(), None);
+        }
+
+        /// Whatever room was announced, the bytes are those of the format.
+        #[test]
+        fn announced_room_leaves_no_trace(
+            properties in properties(),
+            (count, names, values) in (0usize..12, 0usize..24, 0usize..64),
+        ) {
+            let mut builder = RecordBuilder::with_room(count, names, values);
+            for (name, value) in &properties {
+                builder.push_distinct(name, value.as_ref()).unwrap();
+            }
+            let record = builder.finish(Timestamp::EDM_MIN);
+            prop_assert_eq!(record.as_bytes(), naive(&properties));
+            prop_assert_eq!(&record, &build(&properties));
         }
 
         #[test]

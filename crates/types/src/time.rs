@@ -39,6 +39,29 @@ struct Fields {
     ticks: u64,
 }
 
+/// The canonical text of an instant, `2022-05-06T00:34:41.820498Z`.
+#[derive(Clone, Copy, Debug)]
+pub struct IsoText {
+    bytes: [u8; 28],
+    len: usize,
+}
+
+impl IsoText {
+    /// The text as bytes, all of them ASCII.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("ASCII digits only")
+    }
+}
+
+fn two_digits(value: u64) -> [u8; 2] {
+    [b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8]
+}
+
 impl Timestamp {
     /// 1601-01-01T00:00:00Z, the least value of an `Edm.DateTime` property.
     pub const EDM_MIN: Self = Self(504_911_232_000_000_000);
@@ -165,35 +188,35 @@ impl Timestamp {
         )
     }
 
-    /// Writes the canonical text: UTC, `Z`, no trailing zeros in the fraction. At most 28 ASCII bytes.
-    pub fn write_iso(self, out: &mut impl fmt::Write) -> fmt::Result {
+    /// The canonical text: UTC, `Z`, no trailing zeros in the fraction.
+    pub fn iso(self) -> IsoText {
         let f = self.split();
         let mut text = *b"0000-00-00T00:00:00.0000000Z";
-        for (at, len, value) in [
-            (0, 4, f.year),
-            (5, 2, f.month),
-            (8, 2, f.day),
-            (11, 2, f.hour),
-            (14, 2, f.minute),
-            (17, 2, f.second),
-            (20, 7, f.ticks),
+        for (at, value) in [
+            (0, f.year / 100),
+            (2, f.year % 100),
+            (5, f.month),
+            (8, f.day),
+            (11, f.hour),
+            (14, f.minute),
+            (17, f.second),
         ] {
-            let mut rest = value;
-            for digit in text[at..at + len].iter_mut().rev() {
-                *digit = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
+            text[at..at + 2].copy_from_slice(&two_digits(value));
         }
-        let mut end = 27;
-        if f.ticks == 0 {
-            end = 19;
-        } else {
+        let mut end = 19;
+        if f.ticks != 0 {
+            for (at, value) in [(20, f.ticks / 100_000), (22, f.ticks / 1_000), (24, f.ticks / 10)]
+            {
+                text[at..at + 2].copy_from_slice(&two_digits(value % 100));
+            }
+            text[26] = b'0' + (f.ticks % 10) as u8;
+            end = 27;
             while text[end - 1] == b'0' {
                 end -= 1;
             }
         }
         text[end] = b'Z';
-        out.write_str(std::str::from_utf8(&text[..=end]).expect("ASCII digits only"))
+        IsoText { bytes: text, len: end + 1 }
     }
 
     fn split(self) -> Fields {
@@ -255,7 +278,7 @@ impl Fields {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_iso(f)
+        f.write_str(self.iso().as_str())
     }
 }
 
@@ -400,6 +423,8 @@ mod tests {
             let t = Timestamp::from_ticks(ticks).unwrap();
             prop_assert_eq!(Timestamp::parse_iso(&t.to_string()), Ok(t));
             prop_assert_eq!(Timestamp::parse_iso(&t.iso7()), Ok(t));
+            let trimmed = t.iso7().trim_end_matches('Z').trim_end_matches('0').trim_end_matches('.').to_owned();
+            prop_assert_eq!(t.to_string(), trimmed + "Z");
         }
 
         #[test]

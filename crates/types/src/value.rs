@@ -41,6 +41,21 @@ impl EdmType {
         })
     }
 
+    /// From its name on the wire. Case matters.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "Edm.String" => Self::String,
+            "Edm.Int32" => Self::Int32,
+            "Edm.Int64" => Self::Int64,
+            "Edm.Double" => Self::Double,
+            "Edm.Boolean" => Self::Boolean,
+            "Edm.DateTime" => Self::DateTime,
+            "Edm.Guid" => Self::Guid,
+            "Edm.Binary" => Self::Binary,
+            _ => return None,
+        })
+    }
+
     /// `Edm.Int32` and so on, as on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -203,6 +218,19 @@ impl ValueRef<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_and_tags_come_back() {
+        let known: Vec<_> = (0..=u8::MAX).filter_map(EdmType::from_tag).collect();
+        assert_eq!(known.len(), 8);
+        for edm_type in known {
+            assert_eq!(EdmType::from_tag(edm_type as u8), Some(edm_type));
+            assert_eq!(EdmType::from_name(edm_type.name()), Some(edm_type));
+        }
+        for unknown in ["", "Int32", "Edm.Byte", "edm.Int32", "Edm.Int32 "] {
+            assert_eq!(EdmType::from_name(unknown), None, "{unknown}");
+        }
+    }
 
     #[test]
     fn guid_text() {

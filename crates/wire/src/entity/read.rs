@@ -4,17 +4,19 @@ use crate::json::reader::{Malformed, Reader, Scalar, Text};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use memchr::memchr_iter;
 use rowhouse_types::{
     EdmType, Guid, PropertyError, Record, RecordBuilder, Timestamp, ValueRef, limits,
 };
+use std::borrow::Cow;
 
 /// What the body of an insert, update or merge says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntityBody {
+pub struct EntityBody<'a> {
     /// PartitionKey, unchecked, if there and not null.
-    pub partition: Option<String>,
+    pub partition: Option<Cow<'a, str>>,
     /// RowKey, unchecked, if there and not null.
-    pub row: Option<String>,
+    pub row: Option<Cow<'a, str>>,
     /// A key is annotated or written as something else than a String: an insert cannot have that, while
     /// in an update the keys of the URL count.
     pub foreign_key: bool,
@@ -56,37 +58,33 @@ impl From<Malformed> for EntityError {
 ///
 /// A type annotation may stand before or after its property; without one, the form of the value decides.
 /// Nulls, Timestamp, `odata.*` and annotations without a property are ignored.
-pub fn read(body: &[u8]) -> Result<EntityBody, EntityError> {
+pub fn read(body: &[u8]) -> Result<EntityBody<'_>, EntityError> {
     let mut reader = Reader::new(body)?;
-    let members = collect(&mut reader)?;
+    let members = Members::collect(&mut reader)?;
     let (mut partition, mut row, mut foreign) = (None, None, false);
-    let mut builder = RecordBuilder::new();
+    let mut builder = members.builder();
     let mut binary = Vec::new();
-    for member in members.iter().filter(|member| member.kind == Kind::Value) {
+    for member in &members.list {
         let name = reader.resolve(&member.name);
-        match (name, &member.value) {
-            ("PartitionKey" | "RowKey", value) => {
-                let annotation =
-                    members.iter().find(|other| other.is(Kind::Type, member.hash, name, &reader));
-                foreign |= match annotation {
-                    Some(annotation) => edm_type(&reader, &annotation.value)? != EdmType::String,
+        match (member.kind, &member.value) {
+            (Kind::Type | Kind::Timestamp, _) | (Kind::Property, Scalar::Null) => {}
+            (Kind::PartitionKey | Kind::RowKey, value) => {
+                foreign |= match members.annotation(member, name, &reader) {
+                    Some(annotation) => edm_type(&reader, annotation)? != EdmType::String,
                     None => matches!(value, Scalar::Number(_) | Scalar::Bool(_)),
                 };
-                let slot = if name == "RowKey" { &mut row } else { &mut partition };
+                let slot = if member.kind == Kind::RowKey { &mut row } else { &mut partition };
                 *slot = key(&reader, value);
             }
-            ("Timestamp", _) | (_, Scalar::Null) => {}
-            (_, value) => {
-                let annotation =
-                    members.iter().find(|other| other.is(Kind::Type, member.hash, name, &reader));
-                let value = match annotation {
+            (Kind::Property, value) => {
+                let value = match members.annotation(member, name, &reader) {
                     None => inferred(&reader, value)?,
                     Some(annotation) => {
-                        let edm_type = edm_type(&reader, &annotation.value)?;
+                        let edm_type = edm_type(&reader, annotation)?;
                         annotated(&reader, value, edm_type, &mut binary).ok_or(Malformed)?
                     }
                 };
-                builder.push(name, value).map_err(|error| refused(name, value, error))?;
+                builder.push_distinct(name, value).map_err(|error| refused(name, value, error))?;
             }
         }
     }
@@ -106,10 +104,31 @@ fn refused(name: &str, value: ValueRef<'_>, error: PropertyError) -> EntityError
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// `X`
-    Value,
+    PartitionKey,
+    RowKey,
+    Timestamp,
+    /// Any other `X`.
+    Property,
     /// `X@odata.type`
     Type,
+}
+
+impl Kind {
+    /// Of a member, by its whole name, with the length of the property's name in it. None if it is ignored.
+    fn of(name: &str) -> Option<(Self, usize)> {
+        const MARK: &str = "@odata.";
+        let mut annotations = memchr_iter(b'@', name.as_bytes());
+        if let Some(at) = annotations.find(|&at| name[at..].starts_with(MARK)) {
+            return (&name[at + MARK.len()..] == "type").then_some((Self::Type, at));
+        }
+        let kind = match name {
+            "PartitionKey" => Self::PartitionKey,
+            "RowKey" => Self::RowKey,
+            "Timestamp" => Self::Timestamp,
+            _ => Self::Property,
+        };
+        Some((kind, name.len()))
+    }
 }
 
 /// A member of the body that is not ignored.
@@ -128,53 +147,122 @@ impl Member<'_> {
     }
 }
 
-/// Reads all members, so that annotations may follow what they annotate, and refuses repeated ones.
-fn collect<'a>(reader: &mut Reader<'a>) -> Result<Vec<Member<'a>>, EntityError> {
-    let mut members: Vec<Member<'a>> = Vec::with_capacity(32);
-    while let Some((mut name, value)) = reader.member()? {
-        let whole = reader.resolve(&name);
-        if whole.starts_with("odata.") {
-            continue;
-        }
-        let (kind, len) = match whole.split_once("@odata.") {
-            None => (Kind::Value, whole.len()),
-            Some((property, "type")) => (Kind::Type, property.len()),
-            Some(_) => continue,
-        };
-        name.truncate(len);
-        let text = reader.resolve(&name);
-        let hash = hash(text);
-        let refuse = |error| EntityError::Property { name: text.to_owned(), error };
-        if members.iter().any(|other| other.is(kind, hash, text, reader)) {
-            return Err(refuse(PropertyError::Duplicate));
-        }
-        if members.len() == limits::ENTITY_MEMBERS_MAX {
-            return Err(refuse(PropertyError::TooMany));
-        }
-        members.push(Member { kind, hash, name, value });
-    }
-    Ok(members)
+/// All members of a body, so that annotations may follow what they annotate; none twice.
+struct Members<'a> {
+    list: Vec<Member<'a>>,
+    /// A bit for the hash of every value and of every annotation: a clear one saves a search.
+    values: u64,
+    types: u64,
+    /// How many properties there are, and how many bytes their names take.
+    properties: usize,
+    name_bytes: usize,
+    /// About how many bytes the values of the properties take.
+    value_bytes: usize,
 }
 
-/// FNV-1a.
+impl<'a> Members<'a> {
+    /// Reads them to the end of the body.
+    fn collect(reader: &mut Reader<'a>) -> Result<Self, EntityError> {
+        let list = Vec::with_capacity(32);
+        let mut this =
+            Self { list, values: 0, types: 0, properties: 0, name_bytes: 0, value_bytes: 0 };
+        while let Some((name, value)) = reader.member()? {
+            let whole = reader.resolve(&name);
+            if whole.starts_with("odata.") {
+                continue;
+            }
+            if let Some((kind, len)) = Kind::of(whole) {
+                this.add(reader, kind, len, name, value)?;
+            }
+        }
+        Ok(this)
+    }
+
+    fn add(
+        &mut self,
+        reader: &Reader<'a>,
+        kind: Kind,
+        name_len: usize,
+        mut name: Text<'a>,
+        value: Scalar<'a>,
+    ) -> Result<(), EntityError> {
+        name.truncate(name_len);
+        let text = reader.resolve(&name);
+        let hash = hash(text);
+        let seen = if kind == Kind::Type { &mut self.types } else { &mut self.values };
+        let again = *seen & bit(hash) != 0
+            && self.list.iter().any(|other| other.is(kind, hash, text, reader));
+        let refuse = |error| EntityError::Property { name: text.to_owned(), error };
+        if again {
+            return Err(refuse(PropertyError::Duplicate));
+        }
+        if self.list.len() == limits::ENTITY_MEMBERS_MAX {
+            return Err(refuse(PropertyError::TooMany));
+        }
+        *seen |= bit(hash);
+        if kind == Kind::Property && !matches!(value, Scalar::Null) {
+            self.properties += 1;
+            self.name_bytes += name_len;
+            self.value_bytes += match &value {
+                Scalar::Text(text) => reader.resolve(text).len(),
+                _ => 8,
+            };
+        }
+        self.list.push(Member { kind, hash, name, value });
+        Ok(())
+    }
+
+    /// What the body says about the type of a member.
+    fn annotation(
+        &self,
+        member: &Member<'_>,
+        name: &str,
+        reader: &Reader<'_>,
+    ) -> Option<&Scalar<'a>> {
+        if self.types & bit(member.hash) == 0 {
+            return None;
+        }
+        let found = self.list.iter().find(|other| other.is(Kind::Type, member.hash, name, reader));
+        found.map(|annotation| &annotation.value)
+    }
+
+    /// With room for all properties, as far as a record may have them.
+    fn builder(&self) -> RecordBuilder {
+        RecordBuilder::with_room(self.properties, self.name_bytes, self.value_bytes)
+    }
+}
+
+/// Both ends of the text and its length, mixed.
 fn hash(text: &str) -> u32 {
-    text.bytes().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let bytes = text.as_bytes();
+    let ends = match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(first), Some(last)) => {
+            u64::from_le_bytes(*first) ^ u64::from_le_bytes(*last).rotate_left(29)
+        }
+        _ => bytes.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+    };
+    let mixed = (ends ^ bytes.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as u32
+}
+
+/// One of 64.
+fn bit(hash: u32) -> u64 {
+    1 << (hash >> 26)
 }
 
 /// The text of a key, whatever it was written as.
-fn key(reader: &Reader<'_>, value: &Scalar<'_>) -> Option<String> {
+fn key<'a>(reader: &Reader<'a>, value: &Scalar<'a>) -> Option<Cow<'a, str>> {
     match value {
-        Scalar::Text(text) => Some(reader.resolve(text).to_owned()),
-        Scalar::Number(digits) => Some((*digits).to_owned()),
-        Scalar::Bool(value) => Some(value.to_string()),
+        Scalar::Text(Text::Plain(text)) | Scalar::Number(text) => Some(Cow::Borrowed(text)),
+        Scalar::Text(text) => Some(reader.resolve(text).to_owned().into()),
+        Scalar::Bool(value) => Some(value.to_string().into()),
         Scalar::Null => None,
     }
 }
 
 fn edm_type(reader: &Reader<'_>, value: &Scalar<'_>) -> Result<EdmType, Malformed> {
     let Scalar::Text(text) = value else { return Err(Malformed) };
-    let name = reader.resolve(text);
-    (1..).map_while(EdmType::from_tag).find(|known| known.name() == name).ok_or(Malformed)
+    EdmType::from_name(reader.resolve(text)).ok_or(Malformed)
 }
 
 /// The value without an annotation: an integer that fits is an Int32, any other number a Double.

@@ -190,7 +190,7 @@ mod reading {
 
     #[test]
     fn limits_on_both_sides() {
-        let too_many = |result: Result<EntityBody, EntityError>| {
+        let too_many = |result: Result<EntityBody<'_>, EntityError>| {
             matches!(result, Err(EntityError::Property { error: PropertyError::TooMany, .. }))
         };
         let numbers = |count: usize| {
@@ -199,7 +199,8 @@ mod reading {
                 .collect();
             format!(r#"{{"PartitionKey":"p","RowKey":"r",{}}}"#, members.join(","))
         };
-        let most = read(numbers(limits::PROPERTIES_MAX).as_bytes()).unwrap();
+        let body = numbers(limits::PROPERTIES_MAX);
+        let most = read(body.as_bytes()).unwrap();
         assert_eq!(most.record.as_ref().len(), limits::PROPERTIES_MAX);
         assert_eq!(most.record.as_ref().get("p251").unwrap(), Some(ValueRef::Int64(251)));
         assert!(too_many(read(numbers(limits::PROPERTIES_MAX + 1).as_bytes())));

@@ -1,10 +1,10 @@
 //! From records to the body of an answer.
 
-use crate::json::writer::{self, Object, TimeText};
+use crate::json::writer::{self, Object};
 use crate::media::Metadata;
 use crate::select::Select;
 use crate::uri;
-use rowhouse_types::{Corrupt, EdmType, Property, Row, ValueRef};
+use rowhouse_types::{Corrupt, EdmType, IsoText, Row, StoredProperty, ValueRef};
 
 /// What an answer needs to know beside the entities.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
 
 /// Writes what an entity consists of: annotations, keys and Timestamp, properties.
 fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Result<(), Corrupt> {
-    let time = TimeText::new(row.record.timestamp());
+    let time = row.record.timestamp().iso();
     if cx.level == Metadata::Full {
         object.name("odata.type", "");
         object.out.push(b'"');
@@ -130,9 +130,8 @@ fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Re
     }
     match cx.select {
         None => {
-            for property in row.record.iter() {
-                let Property { name, value } = property?;
-                write_property(object, cx.level, name, value);
+            for property in row.record.stored() {
+                write_property(object, cx.level, property?)?;
             }
         }
         Some(select) => {
@@ -140,8 +139,9 @@ fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Re
                 if matches!(&**name, "PartitionKey" | "RowKey" | "Timestamp") {
                     continue;
                 }
-                if let Some(value) = row.record.get(name)? {
-                    write_property(object, cx.level, name, value);
+                if let Some((edm_type, value)) = row.record.find(name)? {
+                    let name = name.as_bytes();
+                    write_property(object, cx.level, StoredProperty { name, edm_type, value })?;
                 } else {
                     object.name(name, "");
                     object.out.extend_from_slice(b"null");
@@ -163,25 +163,38 @@ fn write_address(out: &mut Vec<u8>, base: Option<&str>, table: &str, row: &Row<'
 }
 
 /// The text of [`rowhouse_types::Etag`] inside JSON.
-fn write_etag(out: &mut Vec<u8>, time: &TimeText) {
-    out.extend_from_slice(b"\"W/\\\"datetime'");
-    for (index, piece) in time.as_bytes().split(|&byte| byte == b':').enumerate() {
-        if index > 0 {
-            out.extend_from_slice(b"%3A");
-        }
+fn write_etag(out: &mut Vec<u8>, time: &IsoText) {
+    // The colons are always in the same places.
+    let time = time.as_bytes();
+    for piece in
+        [b"\"W/\\\"datetime'", &time[..13], b"%3A", &time[14..16], b"%3A", &time[17..], b"'\\\"\""]
+    {
         out.extend_from_slice(piece);
     }
-    out.extend_from_slice(b"'\\\"\"");
 }
 
-fn write_time(out: &mut Vec<u8>, time: &TimeText) {
+fn write_time(out: &mut Vec<u8>, time: &IsoText) {
     out.push(b'"');
     out.extend_from_slice(time.as_bytes());
     out.push(b'"');
 }
 
 /// Writes a property, and its type before it where JSON does not show the type.
-fn write_property(object: &mut Object<'_>, level: Metadata, name: &str, value: ValueRef<'_>) {
+fn write_property(
+    object: &mut Object<'_>,
+    level: Metadata,
+    property: StoredProperty<'_>,
+) -> Result<(), Corrupt> {
+    let StoredProperty { name, edm_type, value } = property;
+    if edm_type == EdmType::String {
+        object.stored_name(name, None)?;
+        let out = &mut *object.out;
+        out.push(b'"');
+        writer::escaped_bytes(out, value).map_err(|_| Corrupt::STRING)?;
+        out.push(b'"');
+        return Ok(());
+    }
+    let value = ValueRef::decode(edm_type, value)?;
     let hidden = match value {
         ValueRef::String(_) | ValueRef::Int32(_) | ValueRef::Boolean(_) => false,
         ValueRef::Double(value) => !value.is_finite(),
@@ -189,12 +202,13 @@ fn write_property(object: &mut Object<'_>, level: Metadata, name: &str, value: V
             true
         }
     };
-    if hidden && level != Metadata::None {
-        object.name(name, "@odata.type");
-        writer::string(object.out, value.edm_type().name());
-    }
-    object.name(name, "");
-    let out = &mut *object.out;
+    let annotation = hidden && level != Metadata::None;
+    object.stored_name(name, annotation.then_some(edm_type))?;
+    write_value(object.out, value);
+    Ok(())
+}
+
+fn write_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::String(text) => writer::string(out, text),
         ValueRef::Int32(value) => writer::integer(out, value),
@@ -208,7 +222,7 @@ fn write_property(object: &mut Object<'_>, level: Metadata, name: &str, value: V
         ValueRef::Double(value) if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
         ValueRef::Double(value) if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
         ValueRef::Double(_) => out.extend_from_slice(b"\"-Infinity\""),
-        ValueRef::DateTime(value) => write_time(out, &TimeText::new(value)),
+        ValueRef::DateTime(value) => write_time(out, &value.iso()),
         ValueRef::Guid(value) => {
             out.push(b'"');
             out.extend_from_slice(&value.text());

@@ -3,6 +3,7 @@
 //! Strings without escapes stay where they are in the body; the others are unescaped into one buffer.
 //! Arrays and objects as values are refused where they start, so depth costs nothing.
 
+use super::scan;
 use std::ops::Range;
 
 /// The body is not a flat JSON object.
@@ -159,9 +160,7 @@ impl<'a> Reader<'a> {
 
     /// Skips to the next quote, backslash or control character, or to the end.
     fn plain_run(&mut self) {
-        let rest = &self.body.as_bytes()[self.at..];
-        let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-        self.at += rest.iter().position(special).unwrap_or(rest.len());
+        self.at = scan::special(self.body.as_bytes(), self.at);
     }
 
     fn escape(&mut self) -> Result<char, Malformed> {

@@ -1,9 +1,10 @@
 //! Writes JSON straight into the bytes of an answer, without blanks.
 
+use super::scan;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rowhouse_types::Timestamp;
-use std::fmt;
+use rowhouse_types::{Corrupt, EdmType};
+use std::str::Utf8Error;
 
 /// Writes a string with its quotes.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
@@ -16,11 +17,12 @@ pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
 pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let bytes = text.as_bytes();
-    let (mut done, mut at) = (0, 0);
-    while let Some(special) = next_special(bytes, at) {
-        let byte = bytes[special];
+    let mut done = 0;
+    loop {
+        let special = scan::special(bytes, done);
         out.extend_from_slice(&bytes[done..special]);
-        (done, at) = (special + 1, special + 1);
+        let Some(&byte) = bytes.get(special) else { return };
+        done = special + 1;
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
@@ -34,27 +36,16 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
             }
         }
     }
-    out.extend_from_slice(&bytes[done..]);
 }
 
-/// Where the next byte is that JSON wants escaped: a quote, a backslash or a control character.
-///
-/// Looks at eight bytes at a time, since most text has none.
-fn next_special(bytes: &[u8], from: usize) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const TOPS: u64 = 0x8080_8080_8080_8080;
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & TOPS;
-    let mut at = from;
-    while let Some(Ok(chunk)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) {
-        let word = u64::from_ne_bytes(chunk);
-        let control = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
-        if control | zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5C)) != 0 {
-            break;
-        }
-        at += 8;
+/// Writes stored text as it stands between quotes; checks that it is text.
+pub(crate) fn escaped_bytes(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Utf8Error> {
+    if scan::special_or_foreign(bytes) == bytes.len() {
+        out.extend_from_slice(bytes);
+    } else {
+        escaped(out, std::str::from_utf8(bytes)?);
     }
-    let special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    bytes[at..].iter().position(special).map(|offset| at + offset)
+    Ok(())
 }
 
 /// Writes an integer.
@@ -92,30 +83,17 @@ pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     debug_assert_eq!(written, Ok(out.len() - start));
 }
 
-/// The text of an instant, without an allocation.
-pub(crate) struct TimeText {
-    bytes: [u8; 28],
-    len: usize,
-}
-
-impl TimeText {
-    pub(crate) fn new(timestamp: Timestamp) -> Self {
-        let mut this = Self { bytes: [0; 28], len: 0 };
-        timestamp.write_iso(&mut this).expect("an instant takes at most 28 bytes");
-        this
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl fmt::Write for TimeText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
-        self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
-        self.len = end;
-        Ok(())
+/// What tells a type, from behind the name of the property to the start of the next member's name.
+fn annotation(edm_type: EdmType) -> &'static str {
+    match edm_type {
+        EdmType::String => "@odata.type\":\"Edm.String\",\"",
+        EdmType::Int32 => "@odata.type\":\"Edm.Int32\",\"",
+        EdmType::Int64 => "@odata.type\":\"Edm.Int64\",\"",
+        EdmType::Double => "@odata.type\":\"Edm.Double\",\"",
+        EdmType::Boolean => "@odata.type\":\"Edm.Boolean\",\"",
+        EdmType::DateTime => "@odata.type\":\"Edm.DateTime\",\"",
+        EdmType::Guid => "@odata.type\":\"Edm.Guid\",\"",
+        EdmType::Binary => "@odata.type\":\"Edm.Binary\",\"",
     }
 }
 
@@ -141,6 +119,26 @@ impl<'o> Object<'o> {
         escaped(self.out, name);
         self.out.extend_from_slice(suffix.as_bytes());
         self.out.extend_from_slice(b"\":");
+    }
+
+    /// Writes the name of the next member as it is stored, after a member that tells its type if one is
+    /// given; its value is the caller's.
+    pub(crate) fn stored_name(
+        &mut self,
+        name: &[u8],
+        edm_type: Option<EdmType>,
+    ) -> Result<(), Corrupt> {
+        let out = &mut *self.out;
+        out.extend_from_slice(if std::mem::take(&mut self.empty) { b"\"" } else { b",\"" });
+        let start = out.len();
+        escaped_bytes(out, name).map_err(|_| Corrupt::NAME)?;
+        if let Some(edm_type) = edm_type {
+            let name = start..out.len();
+            out.extend_from_slice(annotation(edm_type).as_bytes());
+            out.extend_from_within(name);
+        }
+        out.extend_from_slice(b"\":");
+        Ok(())
     }
 
     /// Writes a member that is a string.
@@ -212,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn instants() {
-        for text in ["2022-05-06T00:34:41.820498Z", "9999-12-31T23:59:59.9999999Z"] {
-            let time = TimeText::new(Timestamp::parse_iso(text).unwrap());
-            assert_eq!(time.as_bytes(), text.as_bytes());
+    fn annotations() {
+        for edm_type in (1..).map_while(EdmType::from_tag) {
+            let expected = format!("@odata.type\":\"{}\",\"", edm_type.name());
+            assert_eq!(annotation(edm_type), expected);
         }
     }
 }
