@@ -87,7 +87,7 @@ options! {
     )]
     ephemeral: bool,
 
-    /// Memory for pages of the database, in MiB. Default: 128.
+    /// Memory for entities and pages of the database, in MiB. Default: 128.
     #[arg(long, value_name = "MIB", env = "ROWHOUSE_CACHE_MIB", help_heading = "Data")]
     cache_mib: u64,
 
