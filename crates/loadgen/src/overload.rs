@@ -78,8 +78,9 @@ pub(crate) struct Overload {
     #[arg(long, value_name = "N", default_value_t = 2000)]
     eager: usize,
 
-    /// Requests per second of the healthy clients together: four reads to one upsert.
-    #[arg(long, value_name = "N", default_value_t = 200.0)]
+    /// Requests per second of the healthy clients together: four reads to one upsert. So few that 16 connections
+    /// suffice even if each answer takes a quarter of a second.
+    #[arg(long, value_name = "N", default_value_t = 50.0)]
     rate: f64,
 
     /// Seconds for each phase.

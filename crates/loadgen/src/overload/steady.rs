@@ -1,6 +1,7 @@
 //! Clients that ask at a fixed rate whatever others do, and what they notice.
 
 use crate::drive::{Driver, Pace, Script, Verdict};
+use crate::histogram::Histogram;
 use crate::measure::Sample;
 use crate::request::Requests;
 use crate::response::Answer;
@@ -40,6 +41,8 @@ impl Steady {
             busy: tally.refused,
             failed: tally.wrong + tally.lost + tally.unsent,
             sample: Sample::new(&tally, Duration::ZERO, Duration::ZERO),
+            reads: tally.reads,
+            writes: tally.writes,
         })
     }
 }
@@ -49,6 +52,8 @@ pub(super) struct Noticed {
     /// Requests per second that were due.
     pub(super) asked: f64,
     pub(super) sample: Sample,
+    reads: Histogram,
+    writes: Histogram,
     /// Requests answered 503 `ServerBusy`.
     pub(super) busy: u64,
     /// Requests that failed in any other way, or could not be sent.
@@ -64,22 +69,28 @@ impl Noticed {
     }
 
     pub(super) fn line(&self, phase: &str, memory: u64) -> String {
-        let Sample { rate, p50_ms, p99_ms, max_ms, fault, .. } = &self.sample;
+        let Sample { rate, fault, .. } = &self.sample;
         let fault = fault.as_ref().map(|words| format!("  {words}")).unwrap_or_default();
         format!(
-            "{phase}: {} of {}/s  p50/p99/max {}/{}/{} ms  503 {}  other failures {}  silent seconds {}  \
-             memory {}{fault}",
+            "{phase}: {} of {}/s  p50/p99/max of reads {} ms, writes {} ms  503 {}  other failures {}  \
+             silent seconds {}  memory {}{fault}",
             figure(*rate),
             figure(self.asked),
-            figure(*p50_ms),
-            figure(*p99_ms),
-            figure(*max_ms),
+            latencies(&self.reads),
+            latencies(&self.writes),
             count(self.busy),
             count(self.failed),
             self.silent,
             megabytes(memory),
         )
     }
+}
+
+/// Median, 99th percentile and maximum, in milliseconds.
+fn latencies(latency: &Histogram) -> String {
+    let ms = |time: Duration| figure(time.as_secs_f64() * 1e3);
+    let [p50, p99] = [0.5, 0.99].map(|share| ms(latency.quantile(share)));
+    format!("{p50}/{p99}/{}", ms(latency.largest()))
 }
 
 /// Counts the right answers of each second.
