@@ -7,6 +7,9 @@ use crate::text::{Table, count, figure};
 use std::path::Path;
 use std::{fs, io};
 
+/// Memory that a server may take beside its cache, in bytes.
+const BESIDE_CACHE: u64 = 150_000_000;
+
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
@@ -17,6 +20,11 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
+    /// Of the anonymous memory of a server with such a cache, in MB.
+    pub(crate) fn memory(cache_mib: u64) -> Self {
+        Self::AtMost((cache_mib * 1024 * 1024 + BESIDE_CACHE) as f64 / 1e6)
+    }
+
     /// Whether the figure keeps to it; nothing if there is no bound.
     fn met(self, value: f64) -> Option<bool> {
         match self {

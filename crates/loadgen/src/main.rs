@@ -1,9 +1,9 @@
 //! `loadgen`: measures Rowhouse, what users come from, and a server that only answers, side by side.
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
-//! workload, `latency` and `soak` look at answers at a fixed rate, `load`, `scale` and `overload` at size and at too many clients. The unit is CPU time per
-//! operation, and results are ratios within one run: absolute figures belong to the machine. Servers are
-//! started by the tool, on fresh directories, and end with it.
+//! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `overload` at too
+//! many clients. The unit is CPU time per operation, and results are ratios within one run: absolute figures
+//! belong to the machine. Servers are started by the tool, on fresh directories, and end with it.
 
 #![expect(
     clippy::cast_precision_loss,

@@ -1,42 +1,69 @@
 //! `loadgen overload`: what the server does with more clients than it can serve.
 //!
-//! A few healthy clients ask at a moderate, fixed rate all the time. Beside them come, in steps: connections that
-//! do nothing, clients that send a byte a second, clients that ask as fast as they can, and eight writers to one
-//! partition. For each step the report says what the healthy ones noticed, how much memory the server took
-//! and how often it said that it is busy.
+//! A few healthy clients ask at a moderate, fixed rate all the time, on connections that stay open. Beside them come,
+//! phase by phase: connections that do nothing, clients that send a byte a second, clients that ask as fast as
+//! they can, and more connections than the server allows. Then writers to many partitions are measured without
+//! and with others that write to a single one. Each phase tells what the healthy ones noticed, and how much
+//! memory the server took.
 //!
-//! Each group comes from an address of its own, so that limits per address do not hide the others.
+//! Each group comes from addresses of its own, so that limits per address do not hide the others.
 
+mod crowd;
+mod eager;
+mod hot;
+mod steady;
+mod trickle;
+
+use crate::aims::{Bound, Report};
 use crate::batch::Change;
 use crate::call::create_table;
-use crate::chance::Chance;
-use crate::connection::connect;
-use crate::drive::{Driver, Pace, Script, Tally, Verdict};
+use crate::drive::Tally;
+use crate::entity::ROWS;
 use crate::fill::{fill, pieces};
-use crate::measure::Sample;
 use crate::process;
-use crate::request::{JSON, Requests};
-use crate::response::Answer;
 use crate::sampler::Sampler;
 use crate::server::Server;
-use crate::text::{Table, count, figure, megabytes};
+use crate::text::count;
 use crate::workload::{DATA, Operations, Workload};
 use crate::{Failure, Places};
-use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use crowd::Crowd;
+use eager::Eager;
+use rowhouse_types::limits::CONNECTIONS_MAX;
+use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use steady::{Noticed, Steady};
+use trickle::Trickle;
 
-/// Entities in the table that everybody reads.
+/// Entities in the table that everybody reads and changes.
 const ENTITIES: u64 = 10_000;
-/// Idle connections from one address.
-const IDLE_PER_ADDRESS: usize = 1000;
-/// Pause of a trickling client between two bytes.
-const TRICKLE: Duration = Duration::from_secs(1);
-const HEALTHY_CONNECTIONS: usize = 8;
-const HOT_WRITERS: usize = 8;
+const HEALTHY_CLIENTS: usize = 16;
+/// Writers to one partition, and as many to others.
+const WRITERS: usize = 8;
+/// A partition that nobody else writes to.
+const HOT_PARTITION: u64 = ENTITIES / ROWS;
+/// Connections beyond those that the server allows.
+const EXCESS: usize = 500;
+/// Files that this process needs beside connections.
+const OTHER_FILES: usize = 100;
 
-/// Measure what healthy clients notice of idle, slow and eager ones.
+/// Networks (127.0.N.0) that the groups come from.
+const IDLE_NETWORK: u8 = 1;
+const TRICKLING_NETWORK: u8 = 2;
+const EAGER_NETWORK: u8 = 3;
+const EXCESS_NETWORK: u8 = 4;
+const HOT_NETWORK: u8 = 5;
+
+/// Least share of their rate that healthy clients get beside those that ask for little, in percent.
+const SHARE: f64 = 90.0;
+/// Longest p99 of healthy clients beside eager ones, in milliseconds.
+const EAGER_P99: f64 = 1000.0;
+/// How many times longer the p99 of writers may be beside a hot partition, and what is always allowed, in
+/// milliseconds.
+const HOT_P99_TIMES: f64 = 10.0;
+const HOT_P99: f64 = 50.0;
+
+/// Measure what healthy clients notice of idle, slow and eager ones, with verdicts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Overload {
     /// Connections that do nothing after their first request.
@@ -47,17 +74,26 @@ pub(crate) struct Overload {
     #[arg(long, value_name = "N", default_value_t = 500)]
     trickling: usize,
 
-    /// Clients that ask as fast as they can: points, upserts and queries.
+    /// Clients that ask as fast as they can: upserts, points and queries.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     eager: usize,
 
-    /// Operations per second of the healthy clients together: four reads to one upsert.
-    #[arg(long, value_name = "N", default_value_t = 200.0)]
+    /// Requests per second of the healthy clients together: four reads to one upsert. So few that 16 connections
+    /// suffice even if each answer takes a quarter of a second.
+    #[arg(long, value_name = "N", default_value_t = 50.0)]
     rate: f64,
 
-    /// Seconds for each step.
+    /// Seconds for each phase.
     #[arg(short, long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
+
+    /// Cache of the server, in MiB; its memory must stay below this and 150 MB.
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    cache_mib: u64,
+
+    /// Connections that the server allows.
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
+    max_connections: usize,
 
     #[command(flatten)]
     places: Places,
@@ -69,235 +105,189 @@ pub(crate) struct Overload {
 
 impl Overload {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        self.all_steps().map_err(|fault| fault.to_string())
+        self.all_phases().map_err(|fault| fault.to_string())
     }
 
-    fn all_steps(&self) -> io::Result<()> {
-        let needed = self.idle + self.trickling + self.eager + 200;
+    fn all_phases(&self) -> io::Result<()> {
+        self.check_file_limit()?;
+        let mut trial = Trial::start(self)?;
+        self.crowds(&mut trial)?;
+        self.hot_partition(&mut trial)?;
+        trial.report.conclude(&self.places.result("overload"))
+    }
+
+    /// Connections of this process and those of the server count against the same limit, each on its own.
+    fn check_file_limit(&self) -> io::Result<()> {
+        let groups = self.idle + self.trickling + self.eager;
+        let needed = groups.max(self.max_connections + EXCESS) + HEALTHY_CLIENTS + OTHER_FILES;
         let allowed = process::raise_file_limit();
-        if allowed < needed as u64 {
-            let words =
-                format!("{needed} open files are needed, {allowed} are allowed (ulimit -n)");
-            return Err(io::Error::other(words));
+        if needed as u64 <= allowed {
+            return Ok(());
         }
-        let server = Server::start(self.places.rowhouse(&self.arguments), self.places.runs())?;
-        let address = server.address();
-        create_table(address, DATA)?;
-        fill(address, 8, Change::Upsert, pieces(DATA, 0, ENTITIES), |_| {})?;
-        create_table(address, "hot")?;
-        let mut report = Report {
-            sampler: Sampler::watch(server.pid()),
-            table: Table::new(&[
-                "step",
-                "healthy/s",
-                "p50 ms",
-                "p99 ms",
-                "max ms",
-                "refused",
-                "errors",
-                "memory",
-                "others/s",
-                "their 503",
-                "their errors",
-            ]),
-        };
-        let length = Duration::from_secs_f64(self.seconds);
-        let alone = || Ok(Tally::default());
-        report.step("healthy clients alone", self.healthy(address, length, alone)?);
-        let idle = open_idle(address, self.idle)?;
-        let step = format!("with {} idle connections", self.idle);
-        report.step(&step, self.healthy(address, length, alone)?);
-        let slow = || trickle(address, self.trickling, length);
-        let step = format!("and {} trickling clients", self.trickling);
-        let (healthy, slowed) = self.healthy(address, length, slow)?;
-        report.step(&step, (healthy, Tally::default()));
-        let cut_off = slowed.lost;
-        let eager = || {
-            thread::scope(|scope| {
-                let slow = scope.spawn(|| trickle(address, self.trickling, length));
-                let tally = be_eager(address, self.eager, length)?;
-                slow.join().map_err(|_| io::Error::other("a thread has failed"))??;
-                Ok(tally)
-            })
-        };
-        let step = format!("and {} eager clients", self.eager);
-        report.step(&step, self.healthy(address, length, eager)?);
-        drop(idle);
-        report.step("all of them gone", self.healthy(address, length, alone)?);
-        let hot = || write_hot(address, length);
-        let step = format!("with {HOT_WRITERS} writers to one partition");
-        report.step(&step, self.healthy(address, length, hot)?);
-        print!("{}", report.table.plain());
-        println!(
-            "\nmemory is anonymous memory, the most in the step; latencies count from when a request was due.\n\
-             {} of {} trickling clients were cut off within {} s.",
-            count(cut_off),
-            self.trickling,
-            figure(self.seconds)
-        );
+        Err(io::Error::other(format!(
+            "{needed} open files are needed, and the system allows this process {allowed} at most (ulimit -Hn): \
+             raise that limit, or ask for fewer clients and a lower --max-connections"
+        )))
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// Healthy clients beside idle, trickling, eager and too many others.
+    fn crowds(&self, trial: &mut Trial<'_>) -> io::Result<()> {
+        let address = trial.server.address();
+        let operations = Operations::new(Workload::Mixed, false, ENTITIES, "");
+        let mut healthy =
+            Steady::open(address, HEALTHY_CLIENTS, operations, self.rate, self.length())?;
+        trial.phase("healthy clients alone", &mut healthy, || Ok(()))?;
+
+        let idle = Crowd::gather(address, IDLE_NETWORK, ENTITIES, self.idle)?;
+        let let_in = idle.let_in() as f64;
+        trial.report.aim("idle connections let in", let_in, "", Bound::AtLeast(self.idle as f64));
+        let phase = format!("beside {} idle connections", count(self.idle as u64));
+        let (noticed, ()) = trial.phase(&phase, &mut healthy, || Ok(()))?;
+        trial.aim_share(&phase, &noticed);
+
+        let trickling = Trickle::start(address, TRICKLING_NETWORK, self.trickling)?;
+        let phase = format!("and {} trickling clients", count(self.trickling as u64));
+        let (noticed, ()) = trial.phase(&phase, &mut healthy, || Ok(()))?;
+        trial.aim_share(&phase, &noticed);
+
+        let eager = Eager::open(address, EAGER_NETWORK, ENTITIES, self.eager)?;
+        let phase = format!("and {} eager clients", count(self.eager as u64));
+        let length = self.length();
+        let (noticed, tally) = trial.phase(&phase, &mut healthy, || eager.run(length))?;
+        trial.tell_eager(&phase, &noticed, &tally);
+        let cut_off = trickling.finish()?;
+        trial.report.fact("trickling clients cut off", cut_off as f64, "");
+
+        let room = self.max_connections.saturating_sub(self.idle + HEALTHY_CLIENTS);
+        let too_many = || Crowd::gather(address, EXCESS_NETWORK, ENTITIES, room + EXCESS);
+        let phase = format!("beside {EXCESS} connections too many");
+        let (noticed, crowd) = trial.phase(&phase, &mut healthy, too_many)?;
+        trial.aim_share(&phase, &noticed);
+        trial.tell_excess(&crowd);
+
+        drop((idle, crowd));
+        let phase = "all others gone";
+        let (noticed, ()) = trial.phase(phase, &mut healthy, || Ok(()))?;
+        trial.aim_share(phase, &noticed);
         Ok(())
     }
 
-    /// Runs the healthy clients beside something else.
-    fn healthy(
-        &self,
-        address: SocketAddrV4,
-        length: Duration,
-        others: impl Fn() -> io::Result<Tally> + Send,
-    ) -> io::Result<(Tally, Tally)> {
-        let rate = Pace::Rate(self.rate);
-        thread::scope(|scope| {
+    /// Writers to many partitions without and with others that write to a single one.
+    fn hot_partition(&self, trial: &mut Trial<'_>) -> io::Result<()> {
+        let (address, length) = (trial.server.address(), self.length());
+        let operations = Operations::new(Workload::Upsert, false, ENTITIES, "");
+        let mut writers = Steady::open(address, WRITERS, operations, self.rate, length)?;
+        let (alone, ()) = trial.phase("writers alone", &mut writers, || Ok(()))?;
+        let phase = format!("beside {WRITERS} writers to one partition");
+        let hot = || hot::write(address, HOT_NETWORK, HOT_PARTITION, WRITERS, length);
+        let (beside, tally) = trial.phase(&phase, &mut writers, hot)?;
+        tell_fault(&phase, &tally);
+        trial.aim_share(&phase, &beside);
+        let most = (HOT_P99_TIMES * alone.sample.p99_ms).max(HOT_P99);
+        let p99 = beside.sample.p99_ms;
+        trial.report.aim(format!("{phase}: p99"), p99, "ms", Bound::AtMost(most));
+        trial.report.fact("writers to one partition", tally.rate(), "/s");
+        trial.report.aim(
+            "writers to one partition: errors",
+            tally.errors() as f64,
+            "",
+            Bound::AtMost(0.0),
+        );
+        Ok(())
+    }
+}
+
+/// A server with a filled table, and the report.
+struct Trial<'a> {
+    terms: &'a Overload,
+    server: Server,
+    memory: Sampler,
+    report: Report,
+}
+
+impl<'a> Trial<'a> {
+    fn start(terms: &'a Overload) -> io::Result<Self> {
+        let mut arguments = vec!["--cache-mib".to_owned(), terms.cache_mib.to_string()];
+        arguments.extend(["--max-connections".to_owned(), terms.max_connections.to_string()]);
+        arguments.extend_from_slice(&terms.arguments);
+        let server = Server::start(terms.places.rowhouse(&arguments), terms.places.runs())?;
+        create_table(server.address(), DATA)?;
+        fill(server.address(), 8, Change::Upsert, pieces(DATA, 0, ENTITIES), |_| {})?;
+        let memory = Sampler::watch(server.pid());
+        Ok(Self { terms, server, memory, report: Report::default() })
+    }
+
+    /// Runs steady clients beside something else, and tells what they noticed. Whatever others do, no request of
+    /// theirs may fail other than with 503, and the server's memory is bounded.
+    fn phase<T: Send>(
+        &mut self,
+        phase: &str,
+        steady: &mut Steady,
+        others: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<(Noticed, T)> {
+        let (noticed, others) = thread::scope(|scope| {
             let others = scope.spawn(others);
-            let mut driver = Driver::open(address, HEALTHY_CONNECTIONS)?;
-            let mut operations = Operations::new(Workload::Mixed, false, ENTITIES, "");
-            let tally = driver.run(&mut operations, length, rate)?;
-            let others = others.join().map_err(|_| io::Error::other("a thread has failed"))??;
-            Ok((tally, others))
-        })
+            let noticed = steady.run();
+            let others = others.join().map_err(|_| io::Error::other("a thread has failed"))?;
+            io::Result::Ok((noticed?, others?))
+        })?;
+        let memory = self.memory.take();
+        println!("{}", noticed.line(phase, memory));
+        let failed = noticed.failed as f64;
+        self.report.aim(
+            format!("{phase}: failures other than 503"),
+            failed,
+            "",
+            Bound::AtMost(0.0),
+        );
+        self.report.aim(
+            format!("{phase}: anonymous memory, most"),
+            memory as f64 / 1e6,
+            "MB",
+            Bound::memory(self.terms.cache_mib),
+        );
+        Ok((noticed, others))
+    }
+
+    fn aim_share(&mut self, phase: &str, noticed: &Noticed) {
+        let what = format!("{phase}: rate, of what was asked");
+        self.report.aim(what, noticed.share(), "%", Bound::AtLeast(SHARE));
+    }
+
+    /// Eager clients may be refused, with the status that says so; healthy ones are still served.
+    fn tell_eager(&mut self, phase: &str, noticed: &Noticed, eager: &Tally) {
+        tell_fault(phase, eager);
+        let report = &mut self.report;
+        let none = Bound::AtMost(0.0);
+        report.fact(format!("{phase}: rate, of what was asked"), noticed.share(), "%");
+        report.fact(format!("{phase}: healthy ones answered 503"), noticed.busy as f64, "");
+        report.aim(format!("{phase}: seconds without an answer"), noticed.silent as f64, "", none);
+        let p99 = noticed.sample.p99_ms;
+        report.aim(format!("{phase}: p99"), p99, "ms", Bound::AtMost(EAGER_P99));
+        report.fact("eager clients served", eager.rate(), "/s");
+        report.fact("eager clients answered 503", eager.refused as f64, "");
+        report.fact("eager clients: connections lost", eager.lost as f64, "");
+        report.aim("eager clients: other answers", eager.wrong as f64, "", none);
+    }
+
+    /// Whoever is too many is told so, or closed, and does not wait for nothing.
+    fn tell_excess(&mut self, crowd: &Crowd) {
+        let report = &mut self.report;
+        let refused = (crowd.busy + crowd.closed) as f64;
+        report.aim("connections refused", refused, "", Bound::AtLeast(EXCESS as f64));
+        report.fact("of those, answered 503", crowd.busy as f64, "");
+        report.fact("of those, closed", crowd.closed as f64, "");
+        report.aim("connections that hang", crowd.hung as f64, "", Bound::AtMost(0.0));
+        report.fact("slowest reception", crowd.slowest.as_secs_f64() * 1e3, "ms");
     }
 }
 
-struct Report {
-    sampler: Sampler,
-    table: Table,
-}
-
-impl Report {
-    fn step(&mut self, step: &str, (healthy, others): (Tally, Tally)) {
-        let sample = Sample::new(&healthy, Duration::ZERO, Duration::ZERO);
-        let failed = |tally: &Tally| tally.wrong + tally.lost + tally.unsent;
-        for fault in [&healthy.fault, &others.fault].into_iter().flatten() {
-            eprintln!("{step}: {fault}");
-        }
-        self.table.push(vec![
-            step.to_owned(),
-            figure(sample.rate),
-            figure(sample.p50_ms),
-            figure(sample.p99_ms),
-            figure(sample.max_ms),
-            count(healthy.refused),
-            count(failed(&healthy)),
-            megabytes(self.sampler.take()),
-            figure(others.rate()),
-            count(others.refused),
-            count(failed(&others)),
-        ]);
-        eprintln!("{step}: done");
-    }
-}
-
-/// Opens connections, uses each once and leaves it open.
-fn open_idle(address: SocketAddrV4, connections: usize) -> io::Result<Vec<Driver>> {
-    let mut drivers = Vec::new();
-    let mut left = connections;
-    while left > 0 {
-        let now = left.min(IDLE_PER_ADDRESS);
-        let from = Ipv4Addr::new(127, 0, 1, 1 + drivers.len() as u8);
-        let mut driver = Driver::open_from(address, Some(from), now)?;
-        let points = Operations::new(Workload::Point, false, ENTITIES, "");
-        let mut greeting = Greeting { points, left: now };
-        let tally = driver.run(&mut greeting, Duration::from_mins(1), Pace::Closed)?;
-        if tally.errors() > 0 {
-            eprintln!("idle connections: {} first requests failed", tally.errors());
-        }
-        drivers.push(driver);
-        left -= now;
-    }
-    Ok(drivers)
-}
-
-/// As many point reads as there are connections, so that each is used once.
-struct Greeting {
-    points: Operations,
-    left: usize,
-}
-
-impl Script for Greeting {
-    fn ask(&mut self, slot: usize, fresh: bool, to: &mut Requests, out: &mut Vec<u8>) -> bool {
-        let some = self.left > 0 && self.points.ask(slot, fresh, to, out);
-        self.left = self.left.saturating_sub(1);
-        some
-    }
-
-    fn judge(&mut self, slot: usize, answer: &Answer<'_>) -> Verdict {
-        self.points.judge(slot, answer)
-    }
-}
-
-/// Clients that send a request a byte a second: every other one the head, the rest the body. Counts as lost those
-/// that the server has closed.
-fn trickle(address: SocketAddrV4, clients: usize, length: Duration) -> io::Result<Tally> {
-    let from = Ipv4Addr::new(127, 0, 2, 1);
-    let mut request = Vec::new();
-    Requests::new(address).push(&mut request, "POST", b"/hot", b"", JSON, &[b' '; 4096]);
-    let head = request.len() - 4096;
-    let mut open: Vec<Option<(TcpStream, usize)>> = Vec::with_capacity(clients);
-    for index in 0..clients {
-        let mut stream = connect(address, Some(from))?;
-        let start = if index % 2 == 0 { 0 } else { head };
-        stream.write_all(&request[..start])?;
-        open.push(Some((stream, start)));
-    }
-    let end = Instant::now() + length;
-    let mut tally = Tally::default();
-    while Instant::now() < end {
-        for client in &mut open {
-            let Some((stream, sent)) = client else { continue };
-            let mut answer = [0; 512];
-            let closed = matches!(stream.read(&mut answer), Ok(0));
-            let byte = &request[*sent..(*sent + 1).min(request.len())];
-            if closed || stream.write_all(byte).is_err() {
-                tally.lost += 1;
-                *client = None;
-            } else {
-                *sent = (*sent + 1).min(request.len());
-            }
-        }
-        thread::sleep(TRICKLE.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(tally)
-}
-
-fn be_eager(address: SocketAddrV4, clients: usize, length: Duration) -> io::Result<Tally> {
-    let from = Ipv4Addr::new(127, 0, 3, 1);
-    let mut driver = Driver::open_from(address, Some(from), clients)?;
-    driver.run(&mut Eager::new(clients), length, Pace::Closed)
-}
-
-fn write_hot(address: SocketAddrV4, length: Duration) -> io::Result<Tally> {
-    let from = Ipv4Addr::new(127, 0, 4, 1);
-    let mut driver = Driver::open_from(address, Some(from), HOT_WRITERS)?;
-    let mut inserts = Operations::new(Workload::Onepartition, false, ENTITIES, "hot");
-    driver.run(&mut inserts, length, Pace::Closed)
-}
-
-/// Two upserts to one point read and one query.
-struct Eager {
-    kinds: [Operations; 3],
-    chosen: Vec<usize>,
-    chance: Chance,
-}
-
-impl Eager {
-    fn new(clients: usize) -> Self {
-        let kinds = [Workload::Upsert, Workload::Point, Workload::Range100];
-        Self {
-            kinds: kinds.map(|workload| Operations::new(workload, false, ENTITIES, "")),
-            chosen: vec![0; clients],
-            chance: Chance::new(7),
-        }
-    }
-}
-
-impl Script for Eager {
-    fn ask(&mut self, slot: usize, fresh: bool, to: &mut Requests, out: &mut Vec<u8>) -> bool {
-        if fresh {
-            self.chosen[slot] = [0, 0, 1, 2][self.chance.below(4) as usize];
-        }
-        self.kinds[self.chosen[slot]].ask(slot, fresh, to, out)
-    }
-
-    fn judge(&mut self, slot: usize, answer: &Answer<'_>) -> Verdict {
-        self.kinds[self.chosen[slot]].judge(slot, answer)
+fn tell_fault(phase: &str, tally: &Tally) {
+    if let Some(fault) = &tally.fault {
+        eprintln!("{phase}: {fault}");
     }
 }

@@ -1,6 +1,7 @@
 //! Partitions of one entity each.
 
 use super::trial::Trial;
+use crate::aims::Bound;
 use crate::batch::Change;
 use crate::call::create_table;
 use crate::entity::Key;
@@ -21,5 +22,5 @@ pub(super) fn measure(trial: &mut Trial<'_>, partitions: u64) -> io::Result<()> 
     let each = trial.disk() as f64 / loaded.bytes.max(1) as f64;
     trial.report.fact("partitions of one: disk bytes per byte of JSON", each, "");
     trial.tell_memory("with partitions of one");
-    trial.restart("partitions of one")
+    trial.restart("partitions of one", Bound::None)
 }

@@ -1,6 +1,7 @@
 //! Thousands of tables: making them, listing them, and a start with them.
 
 use super::trial::Trial;
+use crate::aims::Bound;
 use crate::call::{call, create_table};
 use crate::text::count;
 use std::io;
@@ -23,7 +24,7 @@ pub(super) fn measure(trial: &mut Trial<'_>, tables: u64) -> io::Result<()> {
         return Err(io::Error::other(format!("{listed} of {tables} tables were listed")));
     }
     trial.tell_memory(&format!("with {what}"));
-    trial.restart(&what)
+    trial.restart(&what, Bound::None)
 }
 
 /// Lists all tables page by page. Returns how many there are.

@@ -16,8 +16,6 @@ use crate::workload::Operations;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Memory that the server may take beside its cache, in bytes.
-const BESIDE_CACHE: u64 = 150_000_000;
 /// How often the first rows of a partition are asked for.
 const TOPS: usize = 20;
 
@@ -65,8 +63,7 @@ impl<'a> Trial<'a> {
 
     /// Tells the most memory since the last call, which must stay near the size of the cache.
     pub(super) fn tell_memory(&mut self, when: &str) {
-        let most = self.terms.cache_mib * 1024 * 1024 + BESIDE_CACHE;
-        let bound = Bound::AtMost(most as f64 / 1e6);
+        let bound = Bound::memory(self.terms.cache_mib);
         let memory = self.memory.take() as f64 / 1e6;
         self.report.aim(format!("anonymous memory {when}, most"), memory, "MB", bound);
     }
@@ -97,11 +94,11 @@ impl<'a> Trial<'a> {
     }
 
     /// Starts the server again, asked to stop and killed, and tells how long it takes to be ready.
-    pub(super) fn restart(&mut self, what: &str) -> io::Result<()> {
+    pub(super) fn restart(&mut self, what: &str, bound: Bound) -> io::Result<()> {
         for (gently, how) in [(true, "a stop"), (false, "kill -9")] {
             self.server.restart(gently)?;
             let took = self.server.started_in().as_secs_f64() * 1e3;
-            self.report.fact(format!("{what}: ready after {how}"), took, "ms");
+            self.report.aim(format!("{what}: ready after {how}"), took, "ms", bound);
         }
         self.memory = Sampler::watch(self.server.pid());
         Ok(())

@@ -1,0 +1,160 @@
+//! Clients that ask at a fixed rate whatever others do, and what they notice.
+
+use crate::drive::{Driver, Pace, Script, Verdict};
+use crate::histogram::Histogram;
+use crate::measure::Sample;
+use crate::request::Requests;
+use crate::response::Answer;
+use crate::text::{count, figure, megabytes};
+use crate::workload::Operations;
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+/// Connections that stay open, as those of an SDK do, and what is asked on them.
+pub(super) struct Steady {
+    driver: Driver,
+    operations: Operations,
+    rate: f64,
+    length: Duration,
+}
+
+impl Steady {
+    pub(super) fn open(
+        address: SocketAddrV4,
+        connections: usize,
+        operations: Operations,
+        rate: f64,
+        length: Duration,
+    ) -> io::Result<Self> {
+        Ok(Self { driver: Driver::open(address, connections)?, operations, rate, length })
+    }
+
+    /// Asks for the length of a phase.
+    pub(super) fn run(&mut self) -> io::Result<Noticed> {
+        let seconds = (self.length.as_secs() as usize).max(1);
+        let mut timed = Timed::new(&mut self.operations, seconds);
+        let tally = self.driver.run(&mut timed, self.length, Pace::Rate(self.rate))?;
+        Ok(Noticed {
+            asked: self.rate,
+            silent: timed.silent(),
+            busy: tally.refused,
+            failed: tally.wrong + tally.lost + tally.unsent,
+            sample: Sample::new(&tally, Duration::ZERO, Duration::ZERO),
+            reads: tally.reads,
+            writes: tally.writes,
+        })
+    }
+}
+
+/// What came of the requests of a phase.
+pub(super) struct Noticed {
+    /// Requests per second that were due.
+    pub(super) asked: f64,
+    pub(super) sample: Sample,
+    reads: Histogram,
+    writes: Histogram,
+    /// Requests answered 503 `ServerBusy`.
+    pub(super) busy: u64,
+    /// Requests that failed in any other way, or could not be sent.
+    pub(super) failed: u64,
+    /// Seconds in which no request was answered as it should.
+    pub(super) silent: u64,
+}
+
+impl Noticed {
+    /// Requests answered in time, in percent of those that were due.
+    pub(super) fn share(&self) -> f64 {
+        100.0 * self.sample.rate / self.asked
+    }
+
+    pub(super) fn line(&self, phase: &str, memory: u64) -> String {
+        let Sample { rate, fault, .. } = &self.sample;
+        let fault = fault.as_ref().map(|words| format!("  {words}")).unwrap_or_default();
+        format!(
+            "{phase}: {} of {}/s  p50/p99/max of reads {} ms, writes {} ms  503 {}  other failures {}  \
+             silent seconds {}  memory {}{fault}",
+            figure(*rate),
+            figure(self.asked),
+            latencies(&self.reads),
+            latencies(&self.writes),
+            count(self.busy),
+            count(self.failed),
+            self.silent,
+            megabytes(memory),
+        )
+    }
+}
+
+/// Median, 99th percentile and maximum, in milliseconds.
+fn latencies(latency: &Histogram) -> String {
+    let ms = |time: Duration| figure(time.as_secs_f64() * 1e3);
+    let [p50, p99] = [0.5, 0.99].map(|share| ms(latency.quantile(share)));
+    format!("{p50}/{p99}/{}", ms(latency.largest()))
+}
+
+/// Counts the right answers of each second.
+struct Timed<'a> {
+    operations: &'a mut Operations,
+    began: Instant,
+    served: Vec<u64>,
+}
+
+impl<'a> Timed<'a> {
+    fn new(operations: &'a mut Operations, seconds: usize) -> Self {
+        Self { operations, began: Instant::now(), served: vec![0; seconds] }
+    }
+
+    fn silent(&self) -> u64 {
+        self.served.iter().filter(|&&answers| answers == 0).count() as u64
+    }
+}
+
+impl Script for Timed<'_> {
+    fn ask(&mut self, slot: usize, fresh: bool, to: &mut Requests, out: &mut Vec<u8>) -> bool {
+        self.operations.ask(slot, fresh, to, out)
+    }
+
+    fn judge(&mut self, slot: usize, answer: &Answer<'_>) -> Verdict {
+        let verdict = self.operations.judge(slot, answer);
+        let second = self.began.elapsed().as_secs() as usize;
+        // Late answers come after the last second.
+        if verdict == Verdict::Done
+            && let Some(answers) = self.served.get_mut(second)
+        {
+            *answers += 1;
+        }
+        verdict
+    }
+
+    fn writes(&self, slot: usize) -> bool {
+        self.operations.writes(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    fn judge(timed: &mut Timed<'_>, status: u16, body: &[u8]) {
+        let mut to = Requests::new("127.0.0.1:1".parse().unwrap());
+        assert!(timed.ask(0, true, &mut to, &mut Vec::new()));
+        timed.judge(0, &Answer { status, body, next: None, close: false });
+    }
+
+    #[test]
+    fn only_right_answers_break_the_silence() {
+        let mut operations = Operations::new(Workload::Upsert, false, 1, "");
+        let mut timed = Timed::new(&mut operations, 3);
+        judge(&mut timed, 503, b"ServerBusy");
+        judge(&mut timed, 500, b"");
+        assert_eq!(timed.silent(), 3);
+        timed.began = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        judge(&mut timed, 204, b"");
+        assert_eq!((timed.silent(), &timed.served[..]), (2, &[0, 1, 0][..]));
+        timed.began = Instant::now().checked_sub(Duration::from_mins(1)).unwrap();
+        judge(&mut timed, 204, b"");
+        assert_eq!(timed.silent(), 2);
+    }
+}
