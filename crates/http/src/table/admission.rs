@@ -1,8 +1,8 @@
 //! How much is worked on at once, over all and for one account.
 //!
 //! Beyond the limits a request is refused with 503, which every SDK retries: memory and latency stay bounded.
-//! Scans have a limit of their own and wait a moment for their turn, so that they never take the
-//! place of point reads.
+//! Scans have a limit of their own and wait a moment for their turn, not too many at a time. Only then do they count
+//! as requests, so that those who wait never take the place of point reads.
 
 use super::error::Failure;
 use super::shares::{Share, Shares};
@@ -12,11 +12,14 @@ use std::time::Duration;
 
 /// How long a scan waits for its turn.
 const SCAN_WAIT: Duration = Duration::from_secs(2);
+/// How many scans may wait for each that may run.
+const WAITING_PER_SCAN: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
     requests: Arc<Shares>,
     scans: Arc<Shares>,
+    waiting_scans: Arc<Shares>,
 }
 
 /// The right to run, given back when it goes.
@@ -28,17 +31,57 @@ pub(crate) struct Ticket {
 
 impl Admission {
     pub(crate) fn new(requests: usize, scans: usize) -> Self {
-        Self { requests: Shares::new(requests), scans: Shares::new(scans) }
+        Self {
+            requests: Shares::new(requests),
+            scans: Shares::new(scans),
+            waiting_scans: Shares::new(scans.saturating_mul(WAITING_PER_SCAN)),
+        }
     }
 
     /// Waits for nothing, unless it is a scan.
     pub(crate) async fn enter(&self, account: AccountId, scan: bool) -> Result<Ticket, Failure> {
+        let scan = if scan { Some(self.turn(account).await.ok_or(Failure::Busy)?) } else { None };
         let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
-        let scan = if scan {
-            Some(self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?)
-        } else {
-            None
-        };
         Ok(Ticket { _request: request, _scan: scan })
+    }
+
+    /// The turn of a scan, unless it takes too long or too many wait already.
+    async fn turn(&self, account: AccountId) -> Option<Share> {
+        if let Some(scan) = self.scans.take(account, 1) {
+            return Some(scan);
+        }
+        let _place = self.waiting_scans.take(account, 1)?;
+        self.scans.wait(account, 1, SCAN_WAIT).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn scans_that_wait_take_no_place_of_others() {
+        let (admission, account) = (Arc::new(Admission::new(8, 1)), AccountId(1));
+        let running = admission.enter(account, true).await.unwrap();
+        let scans: Vec<_> = (0..20)
+            .map(|_| {
+                let admission = Arc::clone(&admission);
+                tokio::spawn(async move { admission.enter(account, true).await.is_ok() })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let mut points = Vec::new();
+        for _ in 0..6 {
+            points.push(admission.enter(account, false).await.unwrap());
+        }
+        assert!(admission.enter(account, false).await.is_err(), "an eighth is kept for others");
+        let at_once = scans.iter().filter(|scan| scan.is_finished()).count();
+        assert_eq!(at_once, 20 - WAITING_PER_SCAN, "more may not wait");
+        drop((running, points));
+        let mut served = 0;
+        for scan in scans {
+            served += usize::from(scan.await.unwrap());
+        }
+        assert_eq!(served, WAITING_PER_SCAN, "who waited gets a turn, one after the other");
     }
 }
