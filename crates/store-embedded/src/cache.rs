@@ -17,8 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SET_BYTES: usize = 16 * 1024;
 /// The largest record that is kept with its keys: others would leave a set with hardly anything else.
 const ENTRY_BYTES_MAX: usize = SET_BYTES / 4;
-/// What an entry occupies beside its bytes.
-const OVERHEAD: usize = 128;
+/// What an entry occupies beside its bytes: its place in a set that may be half empty, and three blocks of memory.
+const OVERHEAD: usize = 208;
 
 /// The records, and what may still be added.
 #[derive(Debug)]

@@ -37,6 +37,21 @@ pub(crate) struct Draft {
     pub(crate) refreshed: Vec<Refreshed>,
 }
 
+impl Draft {
+    /// Takes back what an earlier command of the same batch has put there. True if there was something.
+    pub(crate) fn withdraw(&mut self, table: TableId, key: &EntityKey, batch: u64) -> bool {
+        let same_batch = self.refreshed.iter().rev().take_while(|record| record.batch == batch);
+        let found = same_batch.enumerate().find(|(_, it)| it.table == table && it.key == *key);
+        match found.map(|(from_the_end, _)| self.refreshed.len() - 1 - from_the_end) {
+            Some(at) => {
+                self.refreshed.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
 /// A record as a batch stored it.
 #[derive(Clone, Debug)]
 pub(crate) struct Refreshed {

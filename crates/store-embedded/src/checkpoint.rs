@@ -5,7 +5,11 @@
 //! restart is tried, which holds writers back while the readers of that moment finish: briefly
 //! at first, and when the log is four times that size for as long as any page takes.
 //!
-//! A checkpoint that fails is a failed write: what a later attempt would report cannot be trusted.
+//! Once writers have rested for a moment whatever is left is copied too: what has come to rest is read faster from
+//! the database than from the log.
+//!
+//! A checkpoint that fails is a failed write: what a later attempt would report cannot be trusted. Only a full disk
+//! says so before anything is at risk, and is tried again.
 
 use crate::store::Shared;
 use rusqlite::wal::CheckpointMode;
@@ -90,17 +94,15 @@ enum Woken {
 
 /// The life of the checkpoint thread.
 pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
-    // Groups committed before the last look and before the last checkpoint.
-    let (mut seen, mut copied) = (0, 0);
+    let mut seen = 0;
     loop {
         let woken = shared.checkpoints.wait(shared.tuning.wal_idle);
         let groups = shared.counters.groups.load(Ordering::Relaxed);
-        let idle = std::mem::replace(&mut seen, groups) == groups;
+        let at_rest = std::mem::replace(&mut seen, groups) == groups;
         match woken {
             Woken::ToStop => return,
-            // What has come to rest is read faster from the database than from the log.
-            Woken::ByTime if !idle || copied == groups => continue,
-            Woken::ByTime | Woken::ByRequest => copied = groups,
+            Woken::ByTime if !at_rest || is_copied(conn) => continue,
+            Woken::ByTime | Woken::ByRequest => {}
         }
         if shared.health.has_failed() {
             return;
@@ -112,12 +114,24 @@ pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
     }
 }
 
+/// Whether the database has all that is in the log.
+fn is_copied(conn: &Connection) -> bool {
+    let size = conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::NOOP);
+    size.is_ok_and(|(frames, copied)| frames == copied)
+}
+
 fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
     let hard = shared.tuning.wal_hard_frames;
     let _let_go = shared.readers.let_go();
     let frames = match conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
         Ok((frames, _)) => frames,
         Err(error) if is_busy(&error) => return Ok(()),
+        // The log has it all, and the next attempt copies the same again. Commits may go on if they fit.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            tracing::warn!("the disk is full: the log cannot be copied into the database");
+            shared.checkpoints.pause(shared.tuning.restart_pause);
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
     if frames < hard {

@@ -172,7 +172,8 @@ impl Committer {
         let stored = place.apply(condition, write, tick)?;
         let batch = draft.marks.sequence + 1;
         let was_cached = self.shared.records.forget(table, &key, batch);
-        if let (true, Some(record)) = (was_cached, stored) {
+        let was_refreshed = draft.withdraw(table, &key, batch);
+        if let (true, Some(record)) = (was_cached || was_refreshed, stored) {
             draft.refreshed.push(Refreshed { table, key, record, batch });
         }
         Ok(())

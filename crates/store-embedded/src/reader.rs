@@ -103,8 +103,6 @@ impl Readers {
             slot.release();
             let Some(conn) = &slot.conn else { return Ok(None) };
             conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
-            // Open from here on, whatever its number: an error below must end it.
-            slot.snapshot = Some(0);
             let batch = entity::last_batch(conn)?;
             slot.snapshot = Some(batch);
             // It may hold a batch that nobody has been told of yet. What is shown once stays shown.
@@ -132,8 +130,8 @@ impl Readers {
 impl Slot {
     /// Ends the snapshot, if one is open.
     fn release(&mut self) {
-        let open = self.snapshot.take().is_some();
-        if let (true, Some(conn)) = (open, &self.conn) {
+        self.snapshot = None;
+        if let Some(conn) = self.conn.as_ref().filter(|conn| !conn.is_autocommit()) {
             let ended = conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
             if let Err(error) = ended {
                 tracing::warn!(%error, "ending a read transaction failed");

@@ -8,10 +8,11 @@ mod bench;
 
 use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
-use common::{commit, key, number, page, put, record, scan_of, table};
+use common::{commit, key, number, page, put, record, scan_of, table, write};
 use rowhouse_env::{Clock, SystemClock};
-use rowhouse_store::{Batch, Conflict, Store, StoreError, TableId};
+use rowhouse_store::{Batch, Condition, Conflict, Store, StoreError, TableId, Write};
 use rowhouse_types::{KeyRange, Timestamp};
+use rusqlite::wal::CheckpointMode;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -152,6 +153,75 @@ fn reads_never_go_back() {
     });
 }
 
+/// A page may show a batch before anybody was told of it. From then on point reads show it too.
+#[test]
+fn what_a_page_shows_point_reads_show() {
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        Options { durability: Durability::Ephemeral, readers: 1, ..Options::new(directory.path()) };
+    let store = EmbeddedStore::open(options, Arc::new(SystemClock)).unwrap();
+    runtime().block_on(async {
+        let things = table(&store, "Things").await;
+        commit(&store, vec![put(things, "p", "a", record(1, 10))]).await;
+        let wanted = key("p", "b");
+        assert!(store.get(things, &wanted).await.unwrap().is_none());
+        // As between the moment of a commit and that of its answer.
+        let other = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+        other
+            .execute_batch(
+                "BEGIN IMMEDIATE;
+                 INSERT INTO entities SELECT table_id, pk, 'b', record FROM entities;
+                 UPDATE meta SET sequence = sequence + 1;
+                 COMMIT",
+            )
+            .unwrap();
+        assert!(store.get(things, &wanted).await.unwrap().is_none(), "nobody was told");
+        assert_eq!(page(&store, things, KeyRange::all()).await.rows.len(), 2);
+        assert!(store.get(things, &wanted).await.unwrap().is_some());
+    });
+}
+
+/// The cache holds what the last command of a batch left.
+#[tokio::test]
+async fn a_key_twice_in_a_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning::default());
+    let things = table(&*store, "Things").await;
+    let set = |n: i64| put(things, "p", "r", record(n, 10));
+    let delete = || write(things, "p", "r", Condition::Any, Write::Delete);
+    let batches = [
+        (vec![set(1), set(2)], Some(2)),
+        (vec![set(3), delete()], None),
+        (vec![set(4), delete(), set(5)], Some(5)),
+    ];
+    for (batch, left) in batches {
+        commit(&*store, vec![set(0)]).await;
+        assert!(store.get(things, &key("p", "r")).await.unwrap().is_some());
+        commit(&*store, batch).await;
+        let found = store.get(things, &key("p", "r")).await.unwrap();
+        assert_eq!(found.as_ref().map(number), left);
+    }
+}
+
+/// When writers rest, the database gets what is left in the log, and then there is peace.
+#[tokio::test]
+async fn the_log_is_copied_when_writers_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning { wal_idle: Duration::from_millis(10), ..Tuning::default() };
+    let store = open(directory.path(), tuning);
+    let things = table(&*store, "Things").await;
+    commit(&*store, vec![put(things, "p", "r", record(1, 10))]).await;
+    let other = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    let in_log = || {
+        let (frames, copied) =
+            other.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::NOOP).unwrap();
+        frames - copied
+    };
+    eventually("the log is copied", || in_log() == 0).await;
+    commit(&*store, vec![put(things, "p", "r", record(2, 10))]).await;
+    eventually("the log is copied again", || in_log() == 0).await;
+}
+
 /// A connection that has read once and is never used again keeps no snapshot for ever.
 #[test]
 fn idle_readers_do_not_hold_the_log() {
@@ -168,10 +238,11 @@ fn idle_readers_do_not_hold_the_log() {
         let things = table(&*store, "Things").await;
         fill(&store, things, 10, 100).await;
         for round in 0..10 {
-            // All connections, one of them at least idle afterwards.
-            let reads = (0..32).map(|_| {
+            // Never the same entity twice, so that all connections read and are idle afterwards.
+            let reads = (10..42).map(|row: i32| {
                 let store = Arc::clone(&store);
-                tokio::spawn(async move { store.get(things, &key("0", "0")).await.unwrap() })
+                let key = key(&round.to_string(), &row.to_string());
+                tokio::spawn(async move { store.get(things, &key).await.unwrap() })
             });
             for read in reads.collect::<Vec<_>>() {
                 assert!(read.await.unwrap().is_some());

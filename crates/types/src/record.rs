@@ -431,6 +431,10 @@ impl RecordBuilder {
         self.bytes[0] = VERSION;
         self.bytes[1..9].copy_from_slice(&timestamp.ticks().to_le_bytes());
         self.bytes[9..HEADER].copy_from_slice(&count.to_le_bytes());
+        // Room was made by the length of what came in; who counts a record's memory counts its bytes.
+        if self.bytes.capacity() > 2 * self.bytes.len() {
+            self.bytes.shrink_to_fit();
+        }
         Record(self.bytes)
     }
 
@@ -528,6 +532,14 @@ mod tests {
             any::<[u8; 16]>().prop_map(|g| Value::Guid(Guid(g))),
             vec(any::<u8>(), 0..8).prop_map(|b| Value::Binary(b.into())),
         ]
+    }
+
+    #[test]
+    fn room_that_was_not_needed_is_given_back() {
+        let mut builder = RecordBuilder::with_room(1, 1, 4_000_000);
+        builder.push("A", Value::Int64(1).as_ref()).unwrap();
+        let record = builder.finish(Timestamp::EDM_MIN);
+        assert!(record.0.capacity() <= 2 * record.0.len(), "{}", record.0.capacity());
     }
 
     fn build(properties: &[(String, Value)]) -> Record {

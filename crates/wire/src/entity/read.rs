@@ -226,7 +226,7 @@ impl<'a> Members<'a> {
         found.map(|annotation| &annotation.value)
     }
 
-    /// With room for all properties, as far as a record may have them.
+    /// With room for all properties, going by the length of what came in.
     fn builder(&self) -> RecordBuilder {
         RecordBuilder::with_room(self.properties, self.name_bytes, self.value_bytes)
     }
