@@ -53,8 +53,9 @@ impl FromStr for Etag {
     }
 }
 
-impl fmt::Display for Etag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Etag {
+    /// Hands its text to `take`, which decides where it goes.
+    fn with_text<T>(self, take: impl FnOnce(&str) -> T) -> T {
         let time = self.0.unwrap_or_default().iso();
         // The colons are always in the same places.
         let (date_and_hour, minute, rest) =
@@ -64,7 +65,20 @@ impl fmt::Display for Etag {
             text[len..len + piece.len()].copy_from_slice(piece.as_bytes());
             len += piece.len();
         }
-        f.write_str(std::str::from_utf8(&text[..len]).expect("ASCII only"))
+        take(std::str::from_utf8(&text[..len]).expect("ASCII only"))
+    }
+}
+
+impl fmt::Display for Etag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with_text(|text| f.write_str(text))
+    }
+}
+
+/// The text, in exactly the memory that it takes.
+impl From<Etag> for String {
+    fn from(etag: Etag) -> Self {
+        etag.with_text(str::to_owned)
     }
 }
 
@@ -77,6 +91,7 @@ mod tests {
         let t = Timestamp::parse_iso("2022-05-06T00:34:41.820498Z").unwrap();
         let text = "W/\"datetime'2022-05-06T00%3A34%3A41.820498Z'\"";
         assert_eq!(Etag::new(t).to_string(), text);
+        assert_eq!(String::from(Etag::new(t)), text);
         for spelling in [
             text,
             "W/\"datetime'2022-05-06T00:34:41.820498Z'\"",

@@ -37,6 +37,14 @@ pub struct TableName(Box<str>);
 pub struct FoldedName(Box<str>);
 
 impl TableName {
+    /// Checks the text and takes it over, without a copy if it is owned.
+    ///
+    /// Length comes before characters, and the whole name is judged, as the original does.
+    pub fn new(text: impl AsRef<str> + Into<Box<str>>) -> Result<Self, NameError> {
+        check_table_name(text.as_ref())?;
+        Ok(Self(text.into()))
+    }
+
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -63,25 +71,28 @@ impl FoldedName {
 impl FromStr for TableName {
     type Err = NameError;
 
-    /// Length comes before characters, and the whole name is judged, as the original does.
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let (min, max) = (limits::TABLE_NAME_CHARS_MIN, limits::TABLE_NAME_CHARS_MAX);
-        let actual = text.chars().count();
-        if actual < min || max < actual {
-            return Err(NameError::Length { actual, min, max });
-        }
-        let offence = text.char_indices().find(|&(index, c)| match index {
-            0 => !c.is_ascii_alphabetic(),
-            _ => !c.is_ascii_alphanumeric(),
-        });
-        if let Some((_, c)) = offence {
-            return Err(NameError::Character(c));
-        }
-        if text.eq_ignore_ascii_case("tables") {
-            return Err(NameError::Reserved);
-        }
-        Ok(Self(text.into()))
+        Self::new(text)
     }
+}
+
+fn check_table_name(text: &str) -> Result<(), NameError> {
+    let (min, max) = (limits::TABLE_NAME_CHARS_MIN, limits::TABLE_NAME_CHARS_MAX);
+    let actual = if text.is_ascii() { text.len() } else { text.chars().count() };
+    if actual < min || max < actual {
+        return Err(NameError::Length { actual, min, max });
+    }
+    let offence = text.char_indices().find(|&(index, c)| match index {
+        0 => !c.is_ascii_alphabetic(),
+        _ => !c.is_ascii_alphanumeric(),
+    });
+    if let Some((_, c)) = offence {
+        return Err(NameError::Character(c));
+    }
+    if text.eq_ignore_ascii_case("tables") {
+        return Err(NameError::Reserved);
+    }
+    Ok(())
 }
 
 impl fmt::Display for TableName {

@@ -22,20 +22,24 @@ pub fn decode(raw: &str) -> Result<Cow<'_, str>, UriError> {
 fn unescape(raw: &str, plus_is_space: bool) -> Result<String, UriError> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        match first {
-            b'%' => {
-                let [high, low, tail @ ..] = tail else { return Err(UriError) };
-                rest = tail;
+    while let Some(at) = rest.iter().position(|&b| b == b'%' || (b == b'+' && plus_is_space)) {
+        let (plain, special) = rest.split_at(at);
+        bytes.extend_from_slice(plain);
+        rest = match special {
+            [b'%', high, low, tail @ ..] => {
                 let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(UriError);
                 let value = digit(*high)? * 16 + digit(*low)?;
                 bytes.push(u8::try_from(value).expect("two hexadecimal digits make a byte"));
+                tail
             }
-            b'+' if plus_is_space => bytes.push(b' '),
-            byte => bytes.push(*byte),
-        }
+            [b'+', tail @ ..] => {
+                bytes.push(b' ');
+                tail
+            }
+            _ => return Err(UriError),
+        };
     }
+    bytes.extend_from_slice(rest);
     String::from_utf8(bytes).map_err(|_| UriError)
 }
 
