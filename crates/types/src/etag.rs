@@ -55,7 +55,7 @@ impl FromStr for Etag {
 
 impl Etag {
     /// Hands its text to `take`, which decides where it goes.
-    fn with_text<T>(self, take: impl FnOnce(&str) -> T) -> T {
+    pub fn with_text<T>(self, take: impl FnOnce(&str) -> T) -> T {
         let time = self.0.unwrap_or_default().iso();
         // The colons are always in the same places.
         let (date_and_hour, minute, rest) =

@@ -28,7 +28,8 @@ pub enum NameError {
 /// Name of a table: a letter, then 2 to 62 letters or digits, ASCII only.
 ///
 /// Keeps the case it was created with. Not `PartialEq` on purpose: names that differ only in
-/// case are the same table, so comparing and storing go through [`TableName::folded`].
+/// case are the same table, so comparing goes through [`TableName::is_same`] and storing through
+/// [`TableName::folded`].
 #[derive(Clone, Debug)]
 pub struct TableName(Box<str>);
 
@@ -48,6 +49,11 @@ impl TableName {
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// True if both name the same table.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
     }
 
     /// The name as it is compared and stored.

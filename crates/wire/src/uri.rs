@@ -88,6 +88,16 @@ pub fn entity_path(table: &str, partition: &str, row: &str) -> String {
     String::from_utf8(out).expect("only ASCII is written")
 }
 
+/// Address of an entity with that of the service before it.
+pub fn entity_url(base: &str, table: &str, partition: &str, row: &str) -> String {
+    let length = base.len() + 1 + table.len() + partition.len() + row.len() + 32;
+    let mut out = Vec::with_capacity(length);
+    out.extend_from_slice(base.as_bytes());
+    out.push(b'/');
+    write_entity_path(&mut out, table, partition, row);
+    String::from_utf8(out).expect("the base is text and the rest ASCII")
+}
+
 /// Address of a table below the service: `Tables('people')`.
 pub fn table_path(table: &str) -> String {
     let mut out = b"Tables('".to_vec();
@@ -109,18 +119,25 @@ pub(crate) fn write_entity_path(out: &mut Vec<u8>, table: &str, partition: &str,
 /// Doubles quotes and escapes everything but letters, digits and `-_.!~*'()`.
 fn write_key(out: &mut Vec<u8>, key: &str) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in key.bytes() {
-        match byte {
-            b'\'' => out.extend_from_slice(b"''"),
-            b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'(' | b')' => out.push(byte),
-            _ if byte.is_ascii_alphanumeric() => out.push(byte),
-            _ => out.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+    let mut rest = key.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| !is_plain(byte)) {
+        let byte = rest[at];
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        if byte == b'\'' {
+            out.extend_from_slice(b"''");
+        } else {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            out.extend_from_slice(&[b'%', high, low]);
         }
     }
+    out.extend_from_slice(rest);
+}
+
+/// Stands for itself in a key that is written.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'(' | b')')
 }
 
 #[cfg(test)]
@@ -176,6 +193,10 @@ mod tests {
             "t(PartitionKey='a%20b%25%2B%26%3D%C3%A9',RowKey='')"
         );
         assert_eq!(table_path("people"), "Tables('people')");
+        assert_eq!(
+            entity_url("http://h/a", "people", "p", "r"),
+            "http://h/a/people(PartitionKey='p',RowKey='r')"
+        );
     }
 
     proptest! {
