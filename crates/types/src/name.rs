@@ -82,19 +82,29 @@ impl FromStr for TableName {
     }
 }
 
+fn chars(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+/// Names the first character that is not allowed in its place. Only ASCII may be allowed.
+fn check_bytes(text: &str, allowed: impl Fn(usize, u8) -> bool) -> Result<(), NameError> {
+    let offence = text.bytes().enumerate().position(|(index, byte)| !allowed(index, byte));
+    match offence.and_then(|at| text[at..].chars().next()) {
+        Some(c) => Err(NameError::Character(c)),
+        None => Ok(()),
+    }
+}
+
 fn check_table_name(text: &str) -> Result<(), NameError> {
     let (min, max) = (limits::TABLE_NAME_CHARS_MIN, limits::TABLE_NAME_CHARS_MAX);
-    let actual = if text.is_ascii() { text.len() } else { text.chars().count() };
+    let actual = chars(text);
     if actual < min || max < actual {
         return Err(NameError::Length { actual, min, max });
     }
-    let offence = text.char_indices().find(|&(index, c)| match index {
-        0 => !c.is_ascii_alphabetic(),
-        _ => !c.is_ascii_alphanumeric(),
-    });
-    if let Some((_, c)) = offence {
-        return Err(NameError::Character(c));
-    }
+    check_bytes(text, |index, byte| match index {
+        0 => byte.is_ascii_alphabetic(),
+        _ => byte.is_ascii_alphanumeric(),
+    })?;
     if text.eq_ignore_ascii_case("tables") {
         return Err(NameError::Reserved);
     }
@@ -123,14 +133,12 @@ impl FromStr for AccountName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (min, max) = (limits::ACCOUNT_NAME_CHARS_MIN, limits::ACCOUNT_NAME_CHARS_MAX);
-        let actual = text.chars().count();
+        let actual = chars(text);
         if actual < min || max < actual {
             return Err(NameError::Length { actual, min, max });
         }
-        match text.chars().find(|c| !c.is_ascii_lowercase() && !c.is_ascii_digit()) {
-            Some(c) => Err(NameError::Character(c)),
-            None => Ok(Self(text.into())),
-        }
+        check_bytes(text, |_, byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())?;
+        Ok(Self(text.into()))
     }
 }
 

@@ -7,6 +7,7 @@ mod resource;
 
 pub use resource::{Resource, ResourceError, parse_resource};
 
+use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
 /// A malformed percent-escape, or escapes that are not UTF-8.
@@ -22,7 +23,10 @@ pub fn decode(raw: &str) -> Result<Cow<'_, str>, UriError> {
 fn unescape(raw: &str, plus_is_space: bool) -> Result<String, UriError> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
-    while let Some(at) = rest.iter().position(|&b| b == b'%' || (b == b'+' && plus_is_space)) {
+    let special = |rest: &[u8]| {
+        if plus_is_space { memchr2(b'%', b'+', rest) } else { memchr(b'%', rest) }
+    };
+    while let Some(at) = special(rest) {
         let (plain, special) = rest.split_at(at);
         bytes.extend_from_slice(plain);
         rest = match special {
