@@ -82,11 +82,12 @@ impl TableService {
         operations: Vec<Operation>,
     ) -> Result<Vec<Timestamp>, TableError> {
         let Some(first) = operations.first() else { return Ok(Vec::new()) };
-        let (table, partition) = (first.table.folded(), first.key.partition.clone());
         let mut rows = std::collections::HashSet::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
             operation.authorize(caller).map_err(|error| error.at(index))?;
-            if operation.table.folded() != table || operation.key.partition != partition {
+            let together = operation.table.is_same(&first.table)
+                && operation.key.partition == first.key.partition;
+            if !together {
                 return Err(TableError::DifferentPartitions.at(index));
             }
             if !rows.insert(operation.key.row.as_str()) {

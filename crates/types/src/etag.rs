@@ -53,18 +53,32 @@ impl FromStr for Etag {
     }
 }
 
+impl Etag {
+    /// Hands its text to `take`, which decides where it goes.
+    pub fn with_text<T>(self, take: impl FnOnce(&str) -> T) -> T {
+        let time = self.0.unwrap_or_default().iso();
+        let time = time.as_bytes();
+        let mut text = *b"W/\"datetime'0000-00-00T00%3A00%3A00.0000000Z'\"";
+        // Only the fraction varies in length.
+        text[12..25].copy_from_slice(&time[..13]);
+        text[28..30].copy_from_slice(&time[14..16]);
+        let (seconds, end) = (&time[17..], 33 + time.len() - 17);
+        text[33..end].copy_from_slice(seconds);
+        text[end..end + 2].copy_from_slice(b"'\"");
+        take(std::str::from_utf8(&text[..end + 2]).expect("ASCII only"))
+    }
+}
+
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = self.0.unwrap_or_default().iso();
-        // The colons are always in the same places.
-        let (date_and_hour, minute, rest) =
-            (&time.as_str()[..13], &time.as_str()[14..16], &time.as_str()[17..]);
-        let (mut text, mut len) = ([0; 48], 0);
-        for piece in ["W/\"datetime'", date_and_hour, "%3A", minute, "%3A", rest, "'\""] {
-            text[len..len + piece.len()].copy_from_slice(piece.as_bytes());
-            len += piece.len();
-        }
-        f.write_str(std::str::from_utf8(&text[..len]).expect("ASCII only"))
+        self.with_text(|text| f.write_str(text))
+    }
+}
+
+/// The text, in exactly the memory that it takes.
+impl From<Etag> for String {
+    fn from(etag: Etag) -> Self {
+        etag.with_text(str::to_owned)
     }
 }
 
@@ -77,6 +91,11 @@ mod tests {
         let t = Timestamp::parse_iso("2022-05-06T00:34:41.820498Z").unwrap();
         let text = "W/\"datetime'2022-05-06T00%3A34%3A41.820498Z'\"";
         assert_eq!(Etag::new(t).to_string(), text);
+        assert_eq!(String::from(Etag::new(t)), text);
+        let whole = Timestamp::parse_iso("2022-05-06T00:34:41Z").unwrap();
+        assert_eq!(Etag::new(whole).to_string(), "W/\"datetime'2022-05-06T00%3A34%3A41Z'\"");
+        let longest = "W/\"datetime'9999-12-31T23%3A59%3A59.9999999Z'\"";
+        assert_eq!(Etag::new(Timestamp::MAX).to_string(), longest);
         for spelling in [
             text,
             "W/\"datetime'2022-05-06T00:34:41.820498Z'\"",

@@ -19,6 +19,12 @@ fn check_key(text: &str) -> Result<(), NameError> {
             return Err(NameError::Length { actual, min: 0, max });
         }
     }
+    // Nearly every key is plain ASCII, which is judged byte by byte.
+    let plain =
+        |byte: &u8| matches!(byte, 0x20..0x7F) && !matches!(byte, b'/' | b'\\' | b'#' | b'?');
+    if text.as_bytes().iter().all(plain) {
+        return Ok(());
+    }
     let forbidden = |c: char| c.is_control() || matches!(c, '/' | '\\' | '#' | '?');
     match text.chars().find(|&c| forbidden(c)) {
         Some(c) => Err(NameError::Character(c)),
@@ -33,6 +39,12 @@ macro_rules! key_half {
         pub struct $name(Box<str>);
 
         impl $name {
+            /// Checks the text and takes it over, without a copy if it is owned.
+            pub fn new(text: impl AsRef<str> + Into<Box<str>>) -> Result<Self, NameError> {
+                check_key(text.as_ref())?;
+                Ok(Self(text.into()))
+            }
+
             /// The key as text.
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -43,8 +55,7 @@ macro_rules! key_half {
             type Err = NameError;
 
             fn from_str(text: &str) -> Result<Self, NameError> {
-                check_key(text)?;
-                Ok(Self(text.into()))
+                Self::new(text)
             }
         }
 

@@ -28,7 +28,8 @@ pub enum NameError {
 /// Name of a table: a letter, then 2 to 62 letters or digits, ASCII only.
 ///
 /// Keeps the case it was created with. Not `PartialEq` on purpose: names that differ only in
-/// case are the same table, so comparing and storing go through [`TableName::folded`].
+/// case are the same table, so comparing goes through [`TableName::is_same`] and storing through
+/// [`TableName::folded`].
 #[derive(Clone, Debug)]
 pub struct TableName(Box<str>);
 
@@ -37,9 +38,22 @@ pub struct TableName(Box<str>);
 pub struct FoldedName(Box<str>);
 
 impl TableName {
+    /// Checks the text and takes it over, without a copy if it is owned.
+    ///
+    /// Length comes before characters, and the whole name is judged, as the original does.
+    pub fn new(text: impl AsRef<str> + Into<Box<str>>) -> Result<Self, NameError> {
+        check_table_name(text.as_ref())?;
+        Ok(Self(text.into()))
+    }
+
     /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// True if both name the same table.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
     }
 
     /// The name as it is compared and stored.
@@ -63,25 +77,38 @@ impl FoldedName {
 impl FromStr for TableName {
     type Err = NameError;
 
-    /// Length comes before characters, and the whole name is judged, as the original does.
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let (min, max) = (limits::TABLE_NAME_CHARS_MIN, limits::TABLE_NAME_CHARS_MAX);
-        let actual = text.chars().count();
-        if actual < min || max < actual {
-            return Err(NameError::Length { actual, min, max });
-        }
-        let offence = text.char_indices().find(|&(index, c)| match index {
-            0 => !c.is_ascii_alphabetic(),
-            _ => !c.is_ascii_alphanumeric(),
-        });
-        if let Some((_, c)) = offence {
-            return Err(NameError::Character(c));
-        }
-        if text.eq_ignore_ascii_case("tables") {
-            return Err(NameError::Reserved);
-        }
-        Ok(Self(text.into()))
+        Self::new(text)
     }
+}
+
+fn chars(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+/// Names the first character that is not allowed in its place. Only ASCII may be allowed.
+fn check_bytes(text: &str, allowed: impl Fn(usize, u8) -> bool) -> Result<(), NameError> {
+    let offence = text.bytes().enumerate().position(|(index, byte)| !allowed(index, byte));
+    match offence.and_then(|at| text[at..].chars().next()) {
+        Some(c) => Err(NameError::Character(c)),
+        None => Ok(()),
+    }
+}
+
+fn check_table_name(text: &str) -> Result<(), NameError> {
+    let (min, max) = (limits::TABLE_NAME_CHARS_MIN, limits::TABLE_NAME_CHARS_MAX);
+    let actual = chars(text);
+    if actual < min || max < actual {
+        return Err(NameError::Length { actual, min, max });
+    }
+    check_bytes(text, |index, byte| match index {
+        0 => byte.is_ascii_alphabetic(),
+        _ => byte.is_ascii_alphanumeric(),
+    })?;
+    if text.eq_ignore_ascii_case("tables") {
+        return Err(NameError::Reserved);
+    }
+    Ok(())
 }
 
 impl fmt::Display for TableName {
@@ -106,14 +133,12 @@ impl FromStr for AccountName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (min, max) = (limits::ACCOUNT_NAME_CHARS_MIN, limits::ACCOUNT_NAME_CHARS_MAX);
-        let actual = text.chars().count();
+        let actual = chars(text);
         if actual < min || max < actual {
             return Err(NameError::Length { actual, min, max });
         }
-        match text.chars().find(|c| !c.is_ascii_lowercase() && !c.is_ascii_digit()) {
-            Some(c) => Err(NameError::Character(c)),
-            None => Ok(Self(text.into())),
-        }
+        check_bytes(text, |_, byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())?;
+        Ok(Self(text.into()))
     }
 }
 

@@ -125,22 +125,22 @@ impl Record {
     /// The Timestamp is that of `patch`. The result may exceed the limits of an entity: ask
     /// [`RecordRef::check_limits`].
     pub fn merge(base: RecordRef<'_>, patch: RecordRef<'_>) -> Result<Self, Corrupt> {
-        let name_bytes = |record: RecordRef<'_>| record.values - HEADER - record.count * ENTRY;
-        let value_bytes = |record: RecordRef<'_>| record.bytes.len() - record.values;
-        let mut merged = RecordBuilder::with_room(
-            base.count + patch.count,
-            name_bytes(base) + name_bytes(patch),
-            value_bytes(base) + value_bytes(patch),
-        );
+        let mut properties = Vec::with_capacity(base.count + patch.count);
         for property in base.iter() {
             let Property { name, value } = property?;
-            merged.append(name, patch.get(name)?.unwrap_or(value));
+            properties.push(Property { name, value: patch.get(name)?.unwrap_or(value) });
         }
         for property in patch.iter() {
-            let Property { name, value } = property?;
-            if base.get(name)?.is_none() {
-                merged.append(name, value);
+            let property = property?;
+            if base.find(property.name)?.is_none() {
+                properties.push(property);
             }
+        }
+        let name_bytes = properties.iter().map(|property| property.name.len()).sum();
+        let value_bytes = properties.iter().map(|property| property.value.stored_len()).sum();
+        let mut merged = RecordBuilder::with_room(properties.len(), name_bytes, value_bytes);
+        for Property { name, value } in properties {
+            merged.append(name, value);
         }
         Ok(merged.finish(patch.timestamp()))
     }
@@ -346,6 +346,15 @@ impl<'a> ValueRef<'a> {
             EdmType::Guid => ValueRef::Guid(Guid(bytes.try_into().map_err(|_| LENGTH)?)),
             EdmType::Binary => ValueRef::Binary(bytes),
         })
+    }
+
+    /// How many bytes its stored form takes.
+    fn stored_len(self) -> usize {
+        match self {
+            ValueRef::String(text) => text.len(),
+            ValueRef::Binary(bytes) => bytes.len(),
+            value => VALUE_LENGTHS[value.edm_type() as usize],
+        }
     }
 }
 

@@ -4,4 +4,4 @@ mod request;
 mod response;
 
 pub use request::{BatchError, Part, Request, boundary, parse};
-pub use response::ResponseWriter;
+pub use response::{PartWriter, ResponseWriter};

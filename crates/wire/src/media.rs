@@ -130,11 +130,13 @@ impl Prefer {
 
 /// The first preference in a `Prefer` header that means something here.
 pub fn prefer(header: &str) -> Option<Prefer> {
-    params::split(header, ',').find_map(|piece| {
+    let known = |piece: &str| {
         [Prefer::Content, Prefer::NoContent]
             .into_iter()
             .find(|preference| piece.eq_ignore_ascii_case(preference.as_str()))
-    })
+    };
+    // Nearly every header is one preference and nothing else.
+    known(header).or_else(|| params::split(header, ',').find_map(known))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod resource;
 
 pub use resource::{Resource, ResourceError, parse_resource};
 
+use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 
 /// A malformed percent-escape, or escapes that are not UTF-8.
@@ -22,20 +23,27 @@ pub fn decode(raw: &str) -> Result<Cow<'_, str>, UriError> {
 fn unescape(raw: &str, plus_is_space: bool) -> Result<String, UriError> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        match first {
-            b'%' => {
-                let [high, low, tail @ ..] = tail else { return Err(UriError) };
-                rest = tail;
+    let special = |rest: &[u8]| {
+        if plus_is_space { memchr2(b'%', b'+', rest) } else { memchr(b'%', rest) }
+    };
+    while let Some(at) = special(rest) {
+        let (plain, special) = rest.split_at(at);
+        bytes.extend_from_slice(plain);
+        rest = match special {
+            [b'%', high, low, tail @ ..] => {
                 let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(UriError);
                 let value = digit(*high)? * 16 + digit(*low)?;
                 bytes.push(u8::try_from(value).expect("two hexadecimal digits make a byte"));
+                tail
             }
-            b'+' if plus_is_space => bytes.push(b' '),
-            byte => bytes.push(*byte),
-        }
+            [b'+', tail @ ..] => {
+                bytes.push(b' ');
+                tail
+            }
+            _ => return Err(UriError),
+        };
     }
+    bytes.extend_from_slice(rest);
     String::from_utf8(bytes).map_err(|_| UriError)
 }
 
@@ -84,6 +92,16 @@ pub fn entity_path(table: &str, partition: &str, row: &str) -> String {
     String::from_utf8(out).expect("only ASCII is written")
 }
 
+/// Address of an entity with that of the service before it.
+pub fn entity_url(base: &str, table: &str, partition: &str, row: &str) -> String {
+    let length = base.len() + 1 + table.len() + partition.len() + row.len() + 32;
+    let mut out = Vec::with_capacity(length);
+    out.extend_from_slice(base.as_bytes());
+    out.push(b'/');
+    write_entity_path(&mut out, table, partition, row);
+    String::from_utf8(out).expect("the base is text and the rest ASCII")
+}
+
 /// Address of a table below the service: `Tables('people')`.
 pub fn table_path(table: &str) -> String {
     let mut out = b"Tables('".to_vec();
@@ -105,18 +123,25 @@ pub(crate) fn write_entity_path(out: &mut Vec<u8>, table: &str, partition: &str,
 /// Doubles quotes and escapes everything but letters, digits and `-_.!~*'()`.
 fn write_key(out: &mut Vec<u8>, key: &str) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in key.bytes() {
-        match byte {
-            b'\'' => out.extend_from_slice(b"''"),
-            b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'(' | b')' => out.push(byte),
-            _ if byte.is_ascii_alphanumeric() => out.push(byte),
-            _ => out.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+    let mut rest = key.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| !is_plain(byte)) {
+        let byte = rest[at];
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        if byte == b'\'' {
+            out.extend_from_slice(b"''");
+        } else {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+            out.extend_from_slice(&[b'%', high, low]);
         }
     }
+    out.extend_from_slice(rest);
+}
+
+/// Stands for itself in a key that is written.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'-' | b'_' | b'.' | b'!' | b'~' | b'*' | b'(' | b')')
 }
 
 #[cfg(test)]
@@ -172,6 +197,10 @@ mod tests {
             "t(PartitionKey='a%20b%25%2B%26%3D%C3%A9',RowKey='')"
         );
         assert_eq!(table_path("people"), "Tables('people')");
+        assert_eq!(
+            entity_url("http://h/a", "people", "p", "r"),
+            "http://h/a/people(PartitionKey='p',RowKey='r')"
+        );
     }
 
     proptest! {

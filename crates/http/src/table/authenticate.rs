@@ -9,6 +9,7 @@ use super::cors;
 use super::error::Failure;
 use super::head::Head;
 use crate::Peer;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName};
 use rowhouse_auth::{AuthError, Credentials, Request, Terms};
 use rowhouse_service_account::{AccountKey, AccountService, AccountView, DEVELOPMENT_KEY};
 use rowhouse_service_table::TableService;
@@ -76,6 +77,20 @@ pub(crate) fn guard_public_key(
     }
 }
 
+/// The header of that name, if it is one of those that credentials are made of: found at no cost.
+fn signed_header(name: &str) -> Option<&'static HeaderName> {
+    static CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+    static SIGNED_DATE: HeaderName = HeaderName::from_static("x-ms-date");
+    Some(match name {
+        "authorization" => &AUTHORIZATION,
+        "content-md5" => &CONTENT_MD5,
+        "content-type" => &CONTENT_TYPE,
+        "date" => &DATE,
+        "x-ms-date" => &SIGNED_DATE,
+        _ => return None,
+    })
+}
+
 impl Authenticator<'_> {
     /// What the credentials of the request allow.
     pub(crate) async fn grant(
@@ -86,7 +101,10 @@ impl Authenticator<'_> {
         version: ApiVersion,
     ) -> Result<Grant, Failure> {
         let headers = head.headers;
-        let lookup = move |name: &str| headers.get(name);
+        let lookup = move |name: &str| match signed_header(name) {
+            Some(known) => headers.get(known),
+            None => headers.get(&HeaderName::from_bytes(name.as_bytes()).ok()?),
+        };
         let request = Request {
             method: head.method,
             account: address.account,

@@ -11,8 +11,9 @@ use super::reply::{self, ErrorForm, NO_CACHE, NOSNIFF, Reply};
 use super::router::{self, Operation, Route};
 use http::StatusCode;
 use rowhouse_service_table::TableError;
-use rowhouse_wire::batch::{self, BatchError, Part, Request, ResponseWriter};
-use rowhouse_wire::media::{Metadata, Prefer};
+use rowhouse_types::{Etag, Timestamp};
+use rowhouse_wire::batch::{self, BatchError, Part, PartWriter, Request, ResponseWriter};
+use rowhouse_wire::media::{self, Metadata, Prefer};
 use rowhouse_wire::uri::Query;
 use std::borrow::Cow;
 
@@ -63,7 +64,7 @@ async fn changeset(
     for (index, part) in parts.iter().enumerate() {
         let failure = match parse_write(prefix, part) {
             Ok((Operation::Write(operation), level, prefer)) => {
-                echoes.push((Echo::of(&operation, prefer), level, prefer));
+                echoes.push((Echo::of(cx.base, &operation, prefer), level, prefer));
                 operations.push(operation);
                 continue;
             }
@@ -94,16 +95,83 @@ async fn changeset(
         Err(error) => return Err(error.into()),
     };
     let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
+    writer.reserve(echoes.iter().map(|(echo, ..)| room(echo)).sum());
     let answered = echoes.into_iter().zip(parts).zip(timestamps);
     for (((echo, level, prefer), part), timestamp) in answered {
-        let insert = matches!(echo, Echo::Insert { .. });
-        let mut reply = echo.reply(Context { level, prefer, ..cx }, timestamp)?;
-        let service_version = if insert { "3.0;" } else { "1.0;" };
-        let at = if reply.body.is_empty() { after_preference(&reply) } else { 0 };
-        reply.headers.insert(at, ("DataServiceVersion", Cow::Borrowed(service_version)));
-        write_part(&mut writer, part.inner_content_id(), &reply);
+        let cx = Context { level, prefer, ..cx };
+        write_echo(&mut writer, part.inner_content_id(), cx, echo, timestamp)?;
     }
     Ok(accepted(writer))
+}
+
+/// About how many bytes the answer to a write takes.
+fn room(echo: &Echo) -> usize {
+    const LINES: usize = 448;
+    match echo {
+        Echo::Insert { location, .. } => LINES + 2 * location.len(),
+        Echo::Change | Echo::Delete => LINES,
+    }
+}
+
+/// The answer to a write that took effect: what [`Echo::reply`] says, in the order of the original.
+fn write_echo(
+    writer: &mut ResponseWriter,
+    content_id: Option<&str>,
+    cx: Context<'_>,
+    echo: Echo,
+    timestamp: Timestamp,
+) -> Result<(), Failure> {
+    const NO_CONTENT: &str = "204 No Content";
+    let changed = !matches!(echo, Echo::Delete);
+    let Echo::Insert { location, inserted } = echo else {
+        let mut part = start(writer, NO_CONTENT, content_id);
+        common_headers(&mut part);
+        part.header("DataServiceVersion", "1.0;");
+        if changed {
+            Etag::new(timestamp).with_text(|text| part.header("ETag", text));
+        }
+        part.body(b"");
+        return Ok(());
+    };
+    let body = inserted.map(|inserted| inserted.body(cx, timestamp)).transpose()?;
+    let status = if body.is_some() { "201 Created" } else { NO_CONTENT };
+    let mut part = start(writer, status, content_id);
+    if body.is_some() {
+        part.header("DataServiceVersion", "3.0;");
+        part.header("Content-Type", media::content_type(cx.level));
+    }
+    common_headers(&mut part);
+    if let Some(prefer) = cx.prefer {
+        part.header("Preference-Applied", prefer.as_str());
+    }
+    if body.is_none() {
+        part.header("DataServiceVersion", "3.0;");
+    }
+    part.header("Location", &location);
+    if body.is_none() {
+        part.header("DataServiceId", &location);
+    }
+    Etag::new(timestamp).with_text(|text| part.header("ETag", text));
+    part.body(body.as_deref().unwrap_or_default());
+    Ok(())
+}
+
+fn start<'w>(
+    writer: &'w mut ResponseWriter,
+    status: &str,
+    content_id: Option<&str>,
+) -> PartWriter<'w> {
+    let mut part = writer.part(status);
+    if let Some(id) = content_id {
+        part.header("Content-ID", id);
+    }
+    part
+}
+
+fn common_headers(part: &mut PartWriter<'_>) {
+    for (name, value) in [NOSNIFF, NO_CACHE] {
+        part.header(name, &value);
+    }
 }
 
 /// A query alone in a batch: one entity or one page.
@@ -170,9 +238,7 @@ fn head<'a>(prefix: &str, part: &'a Part<'a>) -> Result<Head<'a>, Failure> {
 }
 
 fn prefer_of(part: &Part<'_>) -> Option<Prefer> {
-    (part.method == "POST")
-        .then(|| part.header("prefer").and_then(rowhouse_wire::media::prefer))
-        .flatten()
+    (part.method == "POST").then(|| part.header("prefer").and_then(media::prefer)).flatten()
 }
 
 /// A 202 whose one part says what failed.
@@ -197,18 +263,14 @@ fn error_part(cx: Context<'_>, failure: &Failure, prefer: Option<Prefer>, ids: &
     reply
 }
 
-fn after_preference(reply: &Reply) -> usize {
-    let preference = reply.headers.iter().position(|(name, _)| *name == "Preference-Applied");
-    preference.map_or(2, |at| at + 1)
-}
-
 fn write_part(writer: &mut ResponseWriter, content_id: Option<&str>, reply: &Reply) {
-    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(reply.headers.len() + 1);
-    headers.extend(content_id.map(|id| ("Content-ID", id)));
-    headers.extend(reply.headers.iter().map(|(name, value)| (*name, &**value)));
     let reason = reply.status.canonical_reason().unwrap_or("");
-    let body = (!reply.body.is_empty()).then_some(reply.body.as_slice());
-    writer.part(reply.status.as_u16(), reason, &headers, body);
+    let status = [reply.status.as_str(), " ", reason].concat();
+    let mut part = start(writer, &status, content_id);
+    for (name, value) in &reply.headers {
+        part.header(name, value);
+    }
+    part.body(&reply.body);
 }
 
 fn accepted(writer: ResponseWriter) -> Reply {

@@ -53,7 +53,8 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
         }
         Operation::CreateTable(name) => {
             cx.tables.create_table(caller, &name).await?;
-            Ok(cx.created(&uri::table_path(name.as_str()), || Ok(cx.table_body(&name)))?)
+            let location = [cx.base, "/", &uri::table_path(name.as_str())].concat();
+            cx.created(location, || Ok(cx.table_body(&name)))
         }
         Operation::DeleteTable(name) => {
             cx.tables.delete_table(caller, &name).await?;
@@ -77,7 +78,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(reply)
         }
         Operation::Write(operation) => {
-            let echo = Echo::of(&operation, cx.prefer);
+            let echo = Echo::of(cx.base, &operation, cx.prefer);
             let timestamp = cx.tables.write(caller, operation).await?;
             echo.reply(cx, timestamp)
         }
@@ -129,20 +130,50 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
 /// What is needed of a write to answer it after the operation is gone.
 #[derive(Debug)]
 pub(crate) enum Echo {
-    Insert { table: TableName, key: EntityKey, record: Option<Record> },
+    Insert {
+        /// Address of the new entity.
+        location: String,
+        /// The entity, if the client wants it back.
+        inserted: Option<Box<Inserted>>,
+    },
     Change,
     Delete,
 }
 
+/// An entity that is sent back to who inserted it.
+#[derive(Debug)]
+pub(crate) struct Inserted {
+    table: TableName,
+    key: EntityKey,
+    record: Record,
+}
+
+impl Inserted {
+    /// The entity as it was stored then.
+    pub(crate) fn body(
+        mut self,
+        cx: Context<'_>,
+        timestamp: Timestamp,
+    ) -> Result<Vec<u8>, Failure> {
+        self.record.stamp(timestamp);
+        cx.entity_body(&self.table, &self.key, &self.record, None)
+    }
+}
+
 impl Echo {
-    /// Keeps the record only if the client wants it back.
-    pub(crate) fn of(operation: &EntityOperation, prefer: Option<Prefer>) -> Self {
-        match &operation.action {
-            Action::Insert(record) => Self::Insert {
-                table: operation.table.clone(),
-                key: operation.key.clone(),
-                record: (prefer != Some(Prefer::NoContent)).then(|| record.clone()),
-            },
+    /// Keeps no more than what the client wants back. `base` is the address of the service.
+    pub(crate) fn of(base: &str, operation: &EntityOperation, prefer: Option<Prefer>) -> Self {
+        let EntityOperation { table, key, action } = operation;
+        match action {
+            Action::Insert(record) => {
+                let (partition, row) = (key.partition.as_str(), key.row.as_str());
+                let location = uri::entity_url(base, table.as_str(), partition, row);
+                let inserted = (prefer != Some(Prefer::NoContent)).then(|| {
+                    let (table, key, record) = (table.clone(), key.clone(), record.clone());
+                    Box::new(Inserted { table, key, record })
+                });
+                Self::Insert { location, inserted }
+            }
             Action::Delete(_) => Self::Delete,
             Action::Update(..)
             | Action::Merge(..)
@@ -156,15 +187,9 @@ impl Echo {
         let mut reply = match self {
             Self::Delete => return Ok(Reply::empty(StatusCode::NO_CONTENT)),
             Self::Change => Reply::empty(StatusCode::NO_CONTENT),
-            Self::Insert { table, key, record } => {
-                let path =
-                    uri::entity_path(table.as_str(), key.partition.as_str(), key.row.as_str());
-                cx.created(&path, || {
-                    let mut record = record.ok_or(Failure::Internal("no record to echo"))?;
-                    record.stamp(timestamp);
-                    cx.entity_body(&table, &key, &record, None)
-                })?
-            }
+            Self::Insert { location, inserted } => cx.created(location, || {
+                inserted.ok_or(Failure::Internal("no entity to echo"))?.body(cx, timestamp)
+            })?,
         };
         reply.push_etag(timestamp);
         Ok(reply)
@@ -194,10 +219,9 @@ impl<'a> Context<'a> {
     /// 201 with a body or 204 without, as the client prefers, with the new resource's address.
     fn created(
         &self,
-        path: &str,
+        location: String,
         body: impl FnOnce() -> Result<Vec<u8>, Failure>,
     ) -> Result<Reply, Failure> {
-        let location = [self.base, "/", path].concat();
         let mut reply = match self.prefer {
             Some(Prefer::NoContent) => Reply::empty(StatusCode::NO_CONTENT),
             _ => Reply::json(StatusCode::CREATED, self.level, body()?),
@@ -205,9 +229,11 @@ impl<'a> Context<'a> {
         if let Some(prefer) = self.prefer {
             reply.push("Preference-Applied", prefer.as_str());
         }
-        reply.push("Location", location.clone());
         if self.prefer == Some(Prefer::NoContent) {
+            reply.push("Location", location.clone());
             reply.push("DataServiceId", location);
+        } else {
+            reply.push("Location", location);
         }
         Ok(reply)
     }

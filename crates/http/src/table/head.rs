@@ -2,11 +2,19 @@
 
 use super::error::Failure;
 use http::HeaderMap;
+use http::header::{ACCEPT, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use rowhouse_service_table::Match;
 use rowhouse_types::Etag;
 use rowhouse_wire::batch::Part;
 use rowhouse_wire::media::{self, MediaError, Metadata, Prefer};
 use rowhouse_wire::uri::Query;
+
+/// The client's own id of a request.
+pub(crate) static CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+/// The version of the protocol.
+pub(crate) static VERSION: HeaderName = HeaderName::from_static("x-ms-version");
+static PREFER: HeaderName = HeaderName::from_static("prefer");
+static TUNNELLED_METHOD: HeaderName = HeaderName::from_static("x-http-method");
 
 /// Verb, path, options and headers.
 #[derive(Debug)]
@@ -33,17 +41,17 @@ pub(crate) enum Headers<'a> {
 impl<'a> Headers<'a> {
     /// The first value. One that is not visible ASCII reads as a character that no valid value has:
     /// present and wrong, not absent.
-    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+    pub(crate) fn get(self, name: &HeaderName) -> Option<&'a str> {
         match self {
             Self::Outer(map) => map.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}")),
-            Self::Part(part) => part.header(name),
+            Self::Part(part) => part.header(name.as_str()),
         }
     }
 
-    pub(crate) fn count(self, name: &str) -> usize {
+    pub(crate) fn count(self, name: &HeaderName) -> usize {
         match self {
             Self::Outer(map) => map.get_all(name).iter().count(),
-            Self::Part(part) => part.header_count(name),
+            Self::Part(part) => part.header_count(name.as_str()),
         }
     }
 }
@@ -51,11 +59,11 @@ impl<'a> Headers<'a> {
 impl<'a> Head<'a> {
     /// The verb that is meant: a `POST` may carry another one in `X-HTTP-Method`.
     pub(crate) fn verb(&self) -> Result<&'a str, Failure> {
-        let Some(tunnelled) = self.headers.get("x-http-method") else { return Ok(self.method) };
+        let Some(tunnelled) = self.headers.get(&TUNNELLED_METHOD) else { return Ok(self.method) };
         if self.method != "POST" {
             return Err(Failure::TunnelNotPost);
         }
-        if self.headers.count("x-http-method") > 1 {
+        if self.headers.count(&TUNNELLED_METHOD) > 1 {
             return Err(Failure::TunnelCount);
         }
         match tunnelled {
@@ -66,25 +74,25 @@ impl<'a> Head<'a> {
 
     /// How much metadata the answer carries. `$format` goes before `Accept`.
     pub(crate) fn metadata(&self) -> Result<Metadata, MediaError> {
-        media::negotiate(self.headers.get("accept"), self.query.get("$format"))
+        media::negotiate(self.headers.get(&ACCEPT), self.query.get("$format"))
     }
 
     /// `Prefer`, where it says something that we know.
     pub(crate) fn prefer(&self) -> Option<Prefer> {
-        self.headers.get("prefer").and_then(media::prefer)
+        self.headers.get(&PREFER).and_then(media::prefer)
     }
 
     /// `If-Match`; also refuses what the protocol refuses of `If-None-Match`.
     pub(crate) fn if_match(&self, verb: &str) -> Result<Option<Match>, Failure> {
-        let value = self.headers.get("if-match");
-        if self.headers.get("if-none-match").is_some() {
+        let value = self.headers.get(&IF_MATCH);
+        if self.headers.get(&IF_NONE_MATCH).is_some() {
             return Err(match value {
                 Some(_) => Failure::BothConditions,
                 None => Failure::IfNoneMatch(verb.to_owned()),
             });
         }
         let Some(value) = value else { return Ok(None) };
-        if self.headers.count("if-match") > 1 {
+        if self.headers.count(&IF_MATCH) > 1 {
             return Err(Failure::Etag(value.to_owned()));
         }
         if value.trim() == "*" {

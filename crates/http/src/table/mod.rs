@@ -24,8 +24,11 @@ use authenticate::Authenticator;
 use bytes::Bytes;
 use dispatch::Context;
 use error::Failure;
-use head::{Head, Headers};
-use http::header::{HeaderName, HeaderValue};
+use head::{CLIENT_REQUEST_ID, Head, Headers, VERSION};
+use http::header::{
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderName,
+    HeaderValue, ORIGIN,
+};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use reply::{ErrorForm, Reply};
@@ -45,8 +48,6 @@ const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/autho
     resource_id=https://storage.azure.com";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
-const VERSION: HeaderName = HeaderName::from_static("x-ms-version");
-const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
 /// What the handler is built of, and its settings.
 #[derive(Clone, Debug)]
@@ -222,7 +223,7 @@ impl TableHandler {
         let version = version(&head);
         progress.version = version.as_ref().ok().copied();
         if self.config.guard_public_key {
-            let origin = head.headers.get("origin");
+            let origin = head.headers.get(&ORIGIN);
             authenticate::guard_public_key(&account, host, origin, &self.config.own_hosts)?;
         }
         let authenticator = Authenticator {
@@ -273,7 +274,7 @@ impl TableHandler {
             now,
         };
         if route == router::Route::Batch {
-            let request = batch::parse(head.headers.get("content-type"), body);
+            let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
             let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));
             let _ticket = self.admission.enter(account.id, scan).await?;
             let draw = || self.config.random.guid().to_string();
@@ -320,8 +321,7 @@ fn wants_xml(headers: &http::HeaderMap) -> bool {
 
 fn version(head: &Head<'_>) -> Result<ApiVersion, Failure> {
     let signed = || head.query.get("sig").and_then(|_| head.query.get("sv"));
-    let text =
-        head.headers.get("x-ms-version").or_else(|| head.query.get("api-version")).or_else(signed);
+    let text = head.headers.get(&VERSION).or_else(|| head.query.get("api-version")).or_else(signed);
     match text {
         Some(text) => ApiVersion::parse(text).ok_or(Failure::Version),
         None => Ok(ApiVersion::DEFAULT),
@@ -341,10 +341,10 @@ fn page_time(head: &Head<'_>) -> Result<Duration, Failure> {
 }
 
 fn preflight(head: &Head<'_>, account: &AccountView) -> Result<Reply, Failure> {
-    let origin = head.headers.get("origin");
-    let method = head.headers.get("access-control-request-method");
+    let origin = head.headers.get(&ORIGIN);
+    let method = head.headers.get(&ACCESS_CONTROL_REQUEST_METHOD);
     let (origin, method) = origin.zip(method).ok_or(Failure::PreflightHeader)?;
-    let asked = head.headers.get("access-control-request-headers");
+    let asked = head.headers.get(&ACCESS_CONTROL_REQUEST_HEADERS);
     let headers = cors::preflight(&account.table_properties, origin, method, asked)
         .ok_or(Failure::PreflightRefused)?;
     let mut reply = Reply::plain(http::StatusCode::OK);
@@ -375,15 +375,15 @@ fn respond(
     }
     if let Some(version) = &progress.version {
         if let Ok(version) = HeaderValue::from_str(version.as_str()) {
-            headers.insert(VERSION, version);
+            headers.insert(VERSION.clone(), version);
         }
-        let client = Headers::Outer(&parts.headers).get(CLIENT_REQUEST_ID.as_str());
+        let client = Headers::Outer(&parts.headers).get(&CLIENT_REQUEST_ID);
         if let Some(Ok(id)) = reply::client_request_id(client).map(HeaderValue::from_str) {
-            headers.insert(CLIENT_REQUEST_ID, id);
+            headers.insert(CLIENT_REQUEST_ID.clone(), id);
         }
     }
     if let Some(account) = &progress.account {
-        let origin = || Headers::Outer(&parts.headers).get("origin");
+        let origin = || Headers::Outer(&parts.headers).get(&ORIGIN);
         let method = parts.method.as_str();
         let added = {
             let present = headers.keys().map(HeaderName::as_str);

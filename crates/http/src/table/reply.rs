@@ -8,7 +8,6 @@ use rowhouse_types::{Etag, Timestamp, limits};
 use rowhouse_wire::error;
 use rowhouse_wire::media::{self, Metadata, Prefer};
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 /// Status, headers and body of an answer.
 #[derive(Debug)]
@@ -57,9 +56,7 @@ impl Reply {
 
     /// Adds the tag of an entity last written then.
     pub(crate) fn push_etag(&mut self, timestamp: Timestamp) {
-        let mut text = String::with_capacity(64);
-        write!(text, "{}", Etag::new(timestamp)).expect("writing to a String cannot fail");
-        self.push("ETag", text);
+        self.push("ETag", String::from(Etag::new(timestamp)));
     }
 
     /// Adds a header.

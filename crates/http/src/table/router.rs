@@ -6,11 +6,12 @@
 
 use super::error::Failure;
 use super::head::Head;
+use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::Filter;
 use rowhouse_service_table::{Action, Operation as EntityOperation, TableError};
 use rowhouse_types::{
-    Access, EntityKey, FoldedName, Grant, Position, ServicePropertiesUpdate, StoredPolicy,
-    TableName, limits,
+    Access, EntityKey, FoldedName, Grant, PartitionKey, Position, RowKey, ServicePropertiesUpdate,
+    StoredPolicy, TableName, limits,
 };
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::{self, Resource, ResourceError};
@@ -143,7 +144,7 @@ impl Route {
     /// Asks the grant before the body is read, so that who may not write cannot make the server read. The
     /// key of the entity is asked for later.
     pub(crate) fn check(&self, grant: &Grant, head: &Head<'_>) -> Result<(), Failure> {
-        let change = || match head.headers.get("if-match") {
+        let change = || match head.headers.get(&IF_MATCH) {
             Some(_) => Access::UpdateEntity,
             None => Access::UpsertEntity,
         };
@@ -155,7 +156,7 @@ impl Route {
             Self::SetProperties => (Access::WriteService, None),
             _ => return Ok(()),
         };
-        let table = table.map(|name| table_name(name)).transpose()?;
+        let table = table.map(|name| table_name(name.as_str())).transpose()?;
         grant.check(access, table.as_ref()).map_err(|denied| TableError::Denied(denied).into())
     }
 
@@ -257,7 +258,7 @@ pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), F
     if !json {
         return Ok(());
     }
-    match head.headers.get("content-type") {
+    match head.headers.get(&CONTENT_TYPE) {
         Some(kind) => Ok(media::check_json(kind)?),
         None => Ok(()),
     }
@@ -271,19 +272,19 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
             top: top(head)?,
             from: token_of(head, "NextTableName")?.map(|name| FoldedName::of(&name)),
         },
-        Route::GetTable(name) => Operation::GetTable(table_name(&name)?),
+        Route::GetTable(name) => Operation::GetTable(table_name(name)?),
         Route::CreateTable => {
             let name = tables::read_create(body).map_err(|_| Failure::TableBody)?;
             let name = name.ok_or(Failure::KeyMissing)?;
             Operation::CreateTable(name.parse().map_err(Failure::TableName)?)
         }
-        Route::DeleteTable(name) => Operation::DeleteTable(table_name(&name)?),
-        Route::GetPolicies(name) => Operation::GetPolicies(table_name(&name)?),
+        Route::DeleteTable(name) => Operation::DeleteTable(table_name(name)?),
+        Route::GetPolicies(name) => Operation::GetPolicies(table_name(name)?),
         Route::SetPolicies(name) => {
-            Operation::SetPolicies(table_name(&name)?, xml::acl::read(body)?)
+            Operation::SetPolicies(table_name(name)?, xml::acl::read(body)?)
         }
         Route::QueryEntities(name) => Operation::QueryEntities(QueryEntities {
-            table: table_name(&name)?,
+            table: table_name(name)?,
             filter: filter(head)?,
             select: select(head)?,
             top: top(head)?,
@@ -293,7 +294,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
             let (table, key) = target.parse()?;
             Operation::GetEntity { table, key, select: select(head)? }
         }
-        Route::Insert(name) => insert(&name, body)?,
+        Route::Insert(name) => insert(name, body)?,
         Route::Update(target) => Operation::Write(change(head, target, body, false)?),
         Route::Merge(target) => Operation::Write(change(head, target, body, true)?),
         Route::Delete(target) => {
@@ -303,7 +304,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
         }
         Route::KeysMissing(name, access) => {
             let why = Failure::Resource(ResourceError::KeyCount { table: name.clone() });
-            let table = table_name(&name)?;
+            let table = table_name(name)?;
             Operation::Refused(Refused { table, access, why: Box::new(why) })
         }
         Route::GetProperties => Operation::GetProperties,
@@ -313,7 +314,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
     })
 }
 
-fn insert(name: &str, body: &[u8]) -> Result<Operation, Failure> {
+fn insert(name: String, body: &[u8]) -> Result<Operation, Failure> {
     let table = table_name(name)?;
     let entity::EntityBody { partition, row, foreign_key, record } = entity::read(body)?;
     if foreign_key {
@@ -363,18 +364,19 @@ fn body_key<K: std::str::FromStr<Err = rowhouse_types::NameError>>(
 
 impl Target {
     fn parse(self) -> Result<(TableName, EntityKey), Failure> {
-        let table = table_name(&self.table)?;
-        let key = EntityKey::new(&self.partition, &self.row).map_err(Failure::PathKey)?;
-        Ok((table, key))
+        let table = table_name(self.table)?;
+        let partition = PartitionKey::new(self.partition).map_err(Failure::PathKey)?;
+        let row = RowKey::new(self.row).map_err(Failure::PathKey)?;
+        Ok((table, EntityKey { partition, row }))
     }
 }
 
-fn table_name(text: &str) -> Result<TableName, Failure> {
+fn table_name(text: impl AsRef<str> + Into<Box<str>>) -> Result<TableName, Failure> {
     // The original keeps metrics in tables of such names; we have none of them.
-    if text.starts_with("$Metrics") {
+    if text.as_ref().starts_with("$Metrics") {
         return Err(Failure::Table(TableError::TableNotFound));
     }
-    text.parse().map_err(Failure::TableName)
+    TableName::new(text).map_err(Failure::TableName)
 }
 
 fn filter(head: &Head<'_>) -> Result<Option<Filter>, Failure> {

@@ -33,31 +33,25 @@ impl ResponseWriter {
         format!("multipart/mixed; boundary={}", self.batch)
     }
 
-    /// Adds the answer to one operation. Headers are written as they are and in this order; neither
-    /// names nor values may hold a line end.
-    pub fn part(
-        &mut self,
-        status: u16,
-        reason: &str,
-        headers: &[(&str, &str)],
-        body: Option<&[u8]>,
-    ) {
+    /// Makes room for so many more bytes, so that what is written is not moved.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.out.reserve(bytes);
+    }
+
+    /// Starts the answer to one operation. `status` is as in `204 No Content`.
+    pub fn part(&mut self, status: &str) -> PartWriter<'_> {
         let boundary = self.changeset.as_ref().unwrap_or(&self.batch);
-        let status = status.to_string();
-        let lines = ["--", boundary, "\r\nContent-Type: application/http\r\n"];
-        let status =
-            ["Content-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 ", &status, " ", reason, "\r\n"];
-        for piece in lines.into_iter().chain(status) {
+        for piece in [
+            "--",
+            boundary,
+            "\r\nContent-Type: application/http\r\n",
+            "Content-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 ",
+            status,
+            "\r\n",
+        ] {
             self.out.extend_from_slice(piece.as_bytes());
         }
-        for (name, value) in headers {
-            for piece in [name, ": ", value, "\r\n"] {
-                self.out.extend_from_slice(piece.as_bytes());
-            }
-        }
-        self.out.extend_from_slice(b"\r\n");
-        self.out.extend_from_slice(body.unwrap_or_default());
-        self.out.extend_from_slice(b"\r\n");
+        PartWriter { out: &mut self.out }
     }
 
     /// Closes the answer.
@@ -71,9 +65,40 @@ impl ResponseWriter {
     }
 }
 
+/// The answer to one operation being written: headers in this order, then the body.
+#[derive(Debug)]
+#[must_use = "a part has no end before its body is written"]
+pub struct PartWriter<'w> {
+    out: &'w mut Vec<u8>,
+}
+
+impl PartWriter<'_> {
+    /// Adds a header as it is; neither name nor value may hold a line end.
+    pub fn header(&mut self, name: &str, value: &str) {
+        for piece in [name, ": ", value, "\r\n"] {
+            self.out.extend_from_slice(piece.as_bytes());
+        }
+    }
+
+    /// Ends the part with a body, which may be empty.
+    pub fn body(self, body: &[u8]) {
+        for piece in [b"\r\n", body, b"\r\n"] {
+            self.out.extend_from_slice(piece);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write(writer: &mut ResponseWriter, status: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let mut part = writer.part(status);
+        for (name, value) in headers {
+            part.header(name, value);
+        }
+        part.body(body);
+    }
 
     /// The sample of the protocol text, with its line ends spelled out.
     #[test]
@@ -87,9 +112,9 @@ mod tests {
             writer.content_type(),
             "multipart/mixed; boundary=batchresponse_94cfde8f-097e-4004-8186-ecb13dcaf1b1"
         );
-        writer.part(
-            204,
-            "No Content",
+        write(
+            &mut writer,
+            "204 No Content",
             &[
                 ("X-Content-Type-Options", "nosniff"),
                 ("Cache-Control", "no-cache"),
@@ -99,17 +124,17 @@ mod tests {
                 ("DataServiceId", address),
                 ("ETag", "W/\"datetime'2020-12-18T15%3A42%3A08.5037099Z'\""),
             ],
-            None,
+            b"",
         );
-        writer.part(
-            204,
-            "No Content",
+        write(
+            &mut writer,
+            "204 No Content",
             &[
                 ("X-Content-Type-Options", "nosniff"),
                 ("Cache-Control", "no-cache"),
                 ("DataServiceVersion", "1.0;"),
             ],
-            None,
+            b"",
         );
         let expected = concat!(
             "--batchresponse_94cfde8f-097e-4004-8186-ecb13dcaf1b1\r\n",
@@ -149,7 +174,7 @@ mod tests {
     fn lone_query_byte_for_byte() {
         let mut writer = ResponseWriter::query("363dbd98");
         let headers = [("DataServiceVersion", "3.0;"), ("ETag", "W/\"x\"")];
-        writer.part(200, "OK", &headers, Some(b"{\"value\":[]}"));
+        write(&mut writer, "200 OK", &headers, b"{\"value\":[]}");
         let expected = concat!(
             "--batchresponse_363dbd98\r\n",
             "Content-Type: application/http\r\n",

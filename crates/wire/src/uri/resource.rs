@@ -1,6 +1,7 @@
 //! What a path names.
 
 use super::decode;
+use memchr::{memchr, memchr2};
 
 /// What the path of a request names, below the account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +100,9 @@ fn parse_keys(predicate: &str, resource: &str) -> Result<Keys, ResourceError> {
     let mut rest = predicate;
     let mut count = 0;
     loop {
-        let quote = rest.find('\'').ok_or(ResourceError::Syntax)?;
-        let (value, tail) = literal(&rest[quote + 1..])?;
-        let slot = match &rest[..quote] {
+        let (name, quoted) = split_at_quote(rest)?;
+        let (value, tail) = literal(quoted)?;
+        let slot = match name {
             "PartitionKey=" => &mut partition,
             "RowKey=" => &mut row,
             "" | "TableName=" => &mut other,
@@ -121,7 +122,7 @@ fn parse_keys(predicate: &str, resource: &str) -> Result<Keys, ResourceError> {
         (None, None, Some(value)) => Keys::One(value),
         _ => return Err(key_count(resource)),
     };
-    let slash = |text: &String| text.contains(['/', '\\']);
+    let slash = |text: &String| memchr2(b'/', b'\\', text.as_bytes()).is_some();
     match &keys {
         Keys::Two(partition, row) if slash(partition) || slash(row) => {
             Err(ResourceError::SlashInKey)
@@ -133,20 +134,21 @@ fn parse_keys(predicate: &str, resource: &str) -> Result<Keys, ResourceError> {
 
 /// Reads a literal up to its closing quote and un-doubles the quotes inside; returns what follows too.
 fn literal(text: &str) -> Result<(String, &str), ResourceError> {
-    let mut value = String::new();
-    let mut rest = text;
-    loop {
-        let quote = rest.find('\'').ok_or(ResourceError::Syntax)?;
-        value.push_str(&rest[..quote]);
-        rest = &rest[quote + 1..];
-        match rest.strip_prefix('\'') {
-            Some(tail) => {
-                value.push('\'');
-                rest = tail;
-            }
-            None => return Ok((value, rest)),
-        }
+    let (first, mut rest) = split_at_quote(text)?;
+    let mut value = first.to_owned();
+    while let Some(tail) = rest.strip_prefix('\'') {
+        let (piece, tail) = split_at_quote(tail)?;
+        value.push('\'');
+        value.push_str(piece);
+        rest = tail;
     }
+    Ok((value, rest))
+}
+
+/// What stands before the next quote, and what after it.
+fn split_at_quote(text: &str) -> Result<(&str, &str), ResourceError> {
+    let quote = memchr(b'\'', text.as_bytes()).ok_or(ResourceError::Syntax)?;
+    Ok((&text[..quote], &text[quote + 1..]))
 }
 
 #[cfg(test)]
