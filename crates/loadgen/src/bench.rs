@@ -71,7 +71,7 @@ impl Plan {
             connections: vec![1, 16, MANY],
             repeats: if quick { 1 } else { 3 },
             warm_up: Duration::from_millis(if quick { 100 } else { 1000 }),
-            seconds: if quick { 0.5 } else { 5.0 },
+            seconds: if quick { 0.5 } else { 3.0 },
             steady_seconds: if quick { 1.0 } else { 30.0 },
             entities: if quick { 5_000 } else { 10_000 },
         }
