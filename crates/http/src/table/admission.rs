@@ -47,9 +47,6 @@ impl Admission {
 
     /// The turn of a scan, unless it takes too long or too many wait already.
     async fn turn(&self, account: AccountId) -> Option<Share> {
-        if let Some(scan) = self.scans.take(account, 1) {
-            return Some(scan);
-        }
         let _place = self.waiting_scans.take(account, 1)?;
         self.scans.wait(account, 1, SCAN_WAIT).await
     }

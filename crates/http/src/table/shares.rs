@@ -4,27 +4,32 @@
 //! which is kept for whoever comes next. What is not there is refused, at once or after a while.
 
 use rowhouse_service_account::AccountId;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 /// So many units of something, over all accounts.
 #[derive(Debug)]
 pub(crate) struct Shares {
     limit: usize,
     state: Mutex<State>,
-    /// How many wait for something to be returned.
-    waiting: AtomicUsize,
-    returned: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
     by_account: HashMap<AccountId, usize>,
+    /// Who waits, in the order of arrival.
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    account: AccountId,
+    units: usize,
+    granted: oneshot::Sender<Share>,
 }
 
 /// Units that are given back when it goes.
@@ -37,8 +42,7 @@ pub(crate) struct Share {
 
 impl Shares {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        let (state, waiting) = (Mutex::default(), AtomicUsize::new(0));
-        Arc::new(Self { limit: limit.max(1), state, waiting, returned: Notify::new() })
+        Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
     /// Takes units for an account, or nothing.
@@ -47,27 +51,26 @@ impl Shares {
         share.grow(units).then_some(share)
     }
 
-    /// Takes units for an account as soon as they are there, within a time.
+    /// Takes units for an account as soon as they are there, within a time. Of one account, who came first is
+    /// first.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         account: AccountId,
         units: usize,
         time: Duration,
     ) -> Option<Share> {
-        if let Some(share) = self.take(account, units) {
-            return Some(share);
-        }
-        let waiting = async {
-            loop {
-                let returned = self.returned.notified();
-                if let Some(share) = self.take(account, units) {
-                    return share;
-                }
-                returned.await;
+        let turn = {
+            let mut state = self.lock();
+            let others_wait = state.waiters.iter().any(|waiter| waiter.is_of(account));
+            if !others_wait && state.has_room(self.limit, account, units) {
+                state.add(account, units);
+                return Some(Share { shares: Arc::clone(self), account, units });
             }
+            let (granted, turn) = oneshot::channel();
+            state.waiters.push_back(Waiter { account, units, granted });
+            turn
         };
-        let _one_more = Waiting::new(&self.waiting);
-        tokio::time::timeout(time, waiting).await.ok()
+        tokio::time::timeout(time, turn).await.ok()?.ok()
     }
 
     /// Takes units for an account even beyond the limit, for what cannot be refused any more.
@@ -82,23 +85,31 @@ impl Shares {
     }
 }
 
-/// One who waits, also if they give up.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+impl Waiter {
+    /// Whether it waits for this account, and still waits.
+    fn is_of(&self, account: AccountId) -> bool {
+        self.account == account && !self.granted.is_closed()
     }
 }
 
 impl State {
+    fn has_room(&self, limit: usize, account: AccountId, units: usize) -> bool {
+        let mine = self.by_account.get(&account).copied().unwrap_or(0);
+        let alone = self.by_account.len() <= usize::from(mine > 0);
+        let most = if alone { limit - limit / 8 } else { limit / 2 };
+        self.taken + units <= limit && mine + units <= most.max(1)
+    }
+
+    /// Takes the first waiter out for whom there is room now, with its units.
+    fn next_waiter(&mut self, limit: usize) -> Option<Waiter> {
+        self.waiters.retain(|waiter| !waiter.granted.is_closed());
+        let fits = |waiter: &Waiter| self.has_room(limit, waiter.account, waiter.units);
+        let at = self.waiters.iter().position(fits)?;
+        let waiter = self.waiters.remove(at)?;
+        self.add(waiter.account, waiter.units);
+        Some(waiter)
+    }
+
     fn add(&mut self, account: AccountId, units: usize) {
         self.taken += units;
         *self.by_account.entry(account).or_default() += units;
@@ -122,12 +133,8 @@ impl Share {
 
     /// Takes more units, or none and says so.
     pub(crate) fn grow(&mut self, units: usize) -> bool {
-        let limit = self.shares.limit;
         let mut state = self.shares.lock();
-        let mine = state.by_account.get(&self.account).copied().unwrap_or(0);
-        let alone = state.by_account.len() <= usize::from(mine > 0);
-        let most = if alone { limit - limit / 8 } else { limit / 2 };
-        if limit < state.taken + units || most.max(1) < mine + units {
+        if !state.has_room(self.shares.limit, self.account, units) {
             return false;
         }
         state.add(self.account, units);
@@ -142,9 +149,14 @@ impl Drop for Share {
         if self.units == 0 {
             return;
         }
-        self.shares.lock().give_back(self.account, self.units);
-        if self.shares.waiting.load(Ordering::SeqCst) > 0 {
-            self.shares.returned.notify_waiters();
+        let shares = &self.shares;
+        let mut state = shares.lock();
+        state.give_back(self.account, self.units);
+        while let Some(Waiter { account, units, granted }) = state.next_waiter(shares.limit) {
+            drop(state);
+            // Who has given up meanwhile drops it, and the next gets it.
+            let _ = granted.send(Share { shares: Arc::clone(shares), account, units });
+            state = shares.lock();
         }
     }
 }
@@ -169,6 +181,32 @@ mod tests {
         assert!(shares.take(a, 7).is_some());
         assert!(shares.take(a, 8).is_none());
     }
+
+    #[tokio::test]
+    async fn who_came_first_is_first() {
+        let (shares, account) = (Shares::new(1), AccountId(1));
+        let mut held = shares.take(account, 1);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for n in 0..5 {
+            let (shares, order) = (Arc::clone(&shares), Arc::clone(&order));
+            tasks.push(tokio::spawn(async move {
+                let share = shares.wait(account, 1, Duration::from_secs(5)).await;
+                order.lock().unwrap().push(n);
+                drop(share.expect("a turn"));
+            }));
+            tokio::task::yield_now().await;
+        }
+        let late = shares.wait(account, 1, Duration::from_millis(1));
+        assert!(late.await.is_none(), "gives up");
+        held.take();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+        assert!(shares.take(account, 1).is_some(), "everything was given back");
+    }
+
     #[tokio::test]
     async fn who_waits_gets_what_is_returned() {
         let shares = Shares::new(2);
