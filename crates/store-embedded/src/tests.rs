@@ -49,22 +49,28 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap()
 }
 
-/// Pages overlap all the time, so that no moment is free of readers, and writers leave no gap either.
-#[test]
-fn the_log_stays_bounded_under_constant_load() {
-    let directory = tempfile::tempdir().unwrap();
-    let tuning = Tuning {
+/// A log that is soon full.
+fn small_log() -> Tuning {
+    Tuning {
         wal_soft_frames: 64,
         wal_hard_frames: 256,
         wal_file_bytes: 256 * 4096,
         restart_pause: Duration::from_millis(10),
         ..Tuning::default()
-    };
-    let bound = 5 * 256 * 4096;
+    }
+}
+
+/// What such a log never exceeds.
+const SMALL_LOG_BYTES: u64 = 5 * 256 * 4096;
+
+/// Pages overlap all the time, so that no moment is free of readers, and writers leave no gap either.
+#[test]
+fn the_log_stays_bounded_under_constant_load() {
+    let directory = tempfile::tempdir().unwrap();
     // With every fsync, because that is when a commit holds SQLite's lock for long.
     let options = Options::new(directory.path());
     let clock = Arc::new(SystemClock);
-    let store = Arc::new(EmbeddedStore::open_tuned(options, clock, tuning).unwrap());
+    let store = Arc::new(EmbeddedStore::open_tuned(options, clock, small_log()).unwrap());
     runtime().block_on(async {
         let things = table(&*store, "Things").await;
         fill(&store, things, 50, 100).await;
@@ -91,7 +97,7 @@ fn the_log_stays_bounded_under_constant_load() {
         let start = Instant::now();
         let mut largest = 0;
         // Until six times the bound has gone through the log, at 2 pages a record or more.
-        while written.load(Ordering::Relaxed) * 2 * 4096 < 6 * bound
+        while written.load(Ordering::Relaxed) * 2 * 4096 < 6 * SMALL_LOG_BYTES
             && start.elapsed() < Duration::from_secs(15)
         {
             largest = largest.max(store.stats().log_bytes);
@@ -104,7 +110,7 @@ fn the_log_stays_bounded_under_constant_load() {
         let (pages, written) = (pages.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
         println!("{written} writes, {pages} pages, at most {largest} bytes of log");
         assert!(written > 1000 && pages > 10, "{written} writes, {pages} pages");
-        assert!(largest < bound, "{largest} bytes of log after {written} writes");
+        assert!(largest < SMALL_LOG_BYTES, "{largest} bytes of log after {written} writes");
         store.close().await.unwrap();
     });
 }
@@ -226,14 +232,7 @@ async fn the_log_is_copied_when_writers_rest() {
 #[test]
 fn idle_readers_do_not_hold_the_log() {
     let directory = tempfile::tempdir().unwrap();
-    let tuning = Tuning {
-        wal_soft_frames: 64,
-        wal_hard_frames: 256,
-        wal_file_bytes: 256 * 4096,
-        restart_pause: Duration::from_millis(10),
-        ..Tuning::default()
-    };
-    let store = open(directory.path(), tuning);
+    let store = open(directory.path(), small_log());
     runtime().block_on(async {
         let things = table(&*store, "Things").await;
         fill(&store, things, 10, 100).await;
@@ -251,7 +250,7 @@ fn idle_readers_do_not_hold_the_log() {
                 commit(&*store, vec![put(things, "0", "1", record(round * 1000 + n, 5_000))]).await;
             }
             let log = store.stats().log_bytes;
-            assert!(log < 5 * 256 * 4096, "{log} bytes of log after round {round}");
+            assert!(log < SMALL_LOG_BYTES, "{log} bytes of log after round {round}");
         }
         store.close().await.unwrap();
     });
