@@ -320,12 +320,14 @@ async fn a_sweep_survives_a_restart() {
 #[derive(Debug, Default)]
 struct Gate {
     gate: Mutex<()>,
+    arrivals: AtomicU64,
     panic: AtomicBool,
 }
 
 impl Clock for Gate {
     fn now(&self) -> Timestamp {
         assert!(!self.panic.load(Ordering::SeqCst), "a clock that fails");
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
         drop(self.gate.lock());
         SystemClock.now()
     }
@@ -347,10 +349,10 @@ fn a_full_queue_is_busy_and_waiting_batches_share_a_commit() {
             tokio::spawn(async move { store.commit(batch).await })
         };
         let held = clock.gate.lock();
+        let arrivals = clock.arrivals.load(Ordering::SeqCst);
         let first = insert(0);
-        eventually("the first is taken", || store.stats().queued == 0).await;
-        // Whether it is taken already or still waits to be, at least nineteen more fit.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The committer asks for the time once it has taken its group: the first alone.
+        eventually("the first is taken", || clock.arrivals.load(Ordering::SeqCst) > arrivals).await;
         let groups = store.stats().groups;
         let waiting: Vec<_> = (1..=20).map(insert).collect();
         eventually("twenty wait", || store.stats().queued == 20).await;
