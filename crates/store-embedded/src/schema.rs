@@ -21,8 +21,9 @@ pub(crate) const VERSION: u32 = 1 + MIGRATIONS.len() as u32;
 /// What turns format n + 1 into n + 2, at index n.
 const MIGRATIONS: [&str; 0] = [];
 
-/// Bytes of the database that readers may map into memory. Pages beyond are read through the cache.
-const MAP_BYTES: i64 = 1024 * 1024 * 1024;
+/// Bytes of the database that readers may map into memory: address space, not memory. Pages beyond are read
+/// through the cache.
+const MAP_BYTES: i64 = 256 * 1024 * 1024 * 1024;
 /// Statements that a connection keeps prepared; more than there are.
 const STATEMENTS: usize = 64;
 /// How long a reader waits for a lock within SQLite, which only a restart of the log can hold for long.
