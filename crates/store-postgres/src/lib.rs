@@ -1,0 +1,12 @@
+//! The store on PostgreSQL, with any number of servers on one database.
+//!
+//! Every promise of [`rowhouse_store::Store`] is kept by the database: one statement or one transaction an
+//! operation, conditions judged inside it, answered after its commit. A server holds nothing that another one
+//! would miss; what it caches of accounts and tables it uses only while it holds a lease, and a change of either
+//! is answered when no other server can still act on what was before.
+//!
+//! Nothing outside this crate knows of SQL, and nothing in it of HTTP.
+
+mod options;
+
+pub use options::{Durability, OpenError, Options, Url};

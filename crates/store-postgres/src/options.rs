@@ -1,0 +1,92 @@
+//! How a store is opened, and why it may not open.
+
+use std::time::Duration;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the database is: `postgres://user:password@host:port/database`, or the words of a connection string.
+    pub url: Url,
+    /// Where a replica is that lags behind and may be read; none without.
+    pub replica: Option<Url>,
+    /// Most connections that this server holds.
+    pub connections: usize,
+    /// Whether answered writes must survive a power cut.
+    pub durability: Durability,
+    /// How long a request waits for a connection before the store is busy.
+    pub patience: Duration,
+}
+
+/// A connection string. It may hold a password, so it is never shown.
+#[derive(Clone)]
+pub struct Url(String);
+
+impl Url {
+    /// The text of a connection string, unchecked: opening the store checks it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Url")
+    }
+}
+
+/// What an answered write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A power cut: a database that does not wait for its disk is refused.
+    Durable,
+    /// What the database's own settings say.
+    Ephemeral,
+}
+
+impl Options {
+    /// The defaults, for the database at this place.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: Url::new(url),
+            replica: None,
+            connections: 32,
+            durability: Durability::Durable,
+            patience: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why a store did not open. Each text is one sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The connection string is not one.
+    #[error("the address of the database cannot be read: {0}")]
+    Address(#[source] tokio_postgres::Error),
+    /// No connection, or it was lost.
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(String),
+    /// An encoding that cannot hold every text.
+    #[error("the database is encoded in {0}; create it with ENCODING 'UTF8'")]
+    Encoding(String),
+    /// Older than what is supported.
+    #[error("the database is PostgreSQL {0}; version 15 or later is needed")]
+    Version(String),
+    /// Writes are answered before they are on disk.
+    #[error("the database runs with {0}=off, so answered writes may be lost; set it to on, or start with --ephemeral")]
+    NotDurable(&'static str),
+    /// Written by a later release.
+    #[error("the database has schema {found}, which is newer than {known}, the latest that this release knows; upgrade Rowhouse")]
+    Newer {
+        /// What the database has.
+        found: i32,
+        /// What this release knows.
+        known: i32,
+    },
+    /// As many servers as there can be.
+    #[error("64 servers use this database already, as many as there can be; stop one of them")]
+    TooManyServers,
+}
