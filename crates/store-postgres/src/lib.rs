@@ -7,6 +7,22 @@
 //!
 //! Nothing outside this crate knows of SQL, and nothing in it of HTTP.
 
+mod batch;
+mod cache;
+mod catalogue;
+mod entity;
+mod fault;
+mod filter;
+mod key;
+mod membership;
 mod options;
+mod pool;
+mod props;
+mod scan;
+mod schema;
+mod store;
+mod sweep;
+mod ticks;
 
 pub use options::{Durability, OpenError, Options, Url};
+pub use store::{PostgresStore, Stats};

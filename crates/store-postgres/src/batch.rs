@@ -1,0 +1,359 @@
+//! Batches: every command or none.
+//!
+//! A batch of one kind into one partition is one statement. Any other batch, and one whose statement found that a
+//! condition does not hold, is a transaction: its rows are read and locked at one snapshot, the commands are judged
+//! here one after the other, and what they leave is written. A row that changed since the snapshot makes the
+//! database refuse, and the transaction starts again.
+
+use crate::entity::{self, Columns};
+use crate::fault::Fault;
+use crate::key::DbKey;
+use crate::pool::Session;
+use crate::ticks::{Tick, after};
+use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
+use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use tokio_postgres::types::ToSql;
+
+/// Rows that one statement writes at most.
+const ROWS_MAX: usize = 100;
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+const LIVE: &str = "SELECT t.tid, pg_current_xact_id()::text::bigint
+    FROM rowhouse.tables t WHERE t.tid = ANY($1) AND t.dropped IS NULL";
+const LOCK: &str = "SELECT e.kp, e.kh, e.ts, e.names, e.props
+    FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3)
+    ORDER BY e.kp, e.kh FOR UPDATE";
+const DELETE: &str = "DELETE FROM rowhouse.entities e
+    USING unnest($3::bytea[], $4::bytea[]) AS gone(kp, kh)
+    WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = gone.kp AND e.kh = gone.kh";
+
+/// A partition of a table, as the database has it. Sorted, so that transactions lock in one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Partition {
+    pub(crate) table: i64,
+    pub(crate) home: i64,
+}
+
+/// A command, with where its entity is.
+pub(crate) struct Located {
+    pub(crate) partition: Partition,
+    pub(crate) key: DbKey,
+    pub(crate) command: Command,
+}
+
+/// A batch that took effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// The tick of each command, in order.
+    pub(crate) ticks: Vec<i64>,
+    pub(crate) transaction: i64,
+}
+
+/// An entity in a transaction: what was there, and what the commands so far leave.
+struct Entity {
+    key: EntityKey,
+    stored: Option<Record>,
+    current: Option<Record>,
+    written: bool,
+}
+
+/// Entities of a transaction, by partition and key.
+type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
+
+/// Runs the batch as one statement, if it is of one kind that allows it. None if it does not, or if the
+/// statement found that it takes a transaction.
+pub(crate) async fn as_statement(
+    session: &Session,
+    commands: &[Located],
+    tick: Tick,
+) -> Result<Option<Outcome>, Fault> {
+    let Some(kind) = Kind::of(commands) else { return Ok(None) };
+    let mut rows: Vec<_> = commands.iter().enumerate().collect();
+    rows.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
+    let records = rows.iter().map(|(_, located)| (&located.key, record_of(&located.command)));
+    let first = &commands[0].partition;
+    let written = insert_rows(session, *first, records, kind.conflict(), tick.at, true).await;
+    let found = match written {
+        Ok(found) => found,
+        Err(Fault::Duplicate | Fault::Unmet) => return Ok(None),
+        Err(fault) => return Err(fault),
+    };
+    let mut ticks = vec![tick.at; commands.len()];
+    let mut transaction = 0;
+    for ((index, _), row) in rows.iter().zip(&found) {
+        ticks[*index] = row.get(0);
+        transaction = row.get(1);
+    }
+    Ok(Some(Outcome { ticks, transaction }))
+}
+
+/// A batch that one statement can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Insert,
+    Replace,
+    Merge,
+}
+
+impl Kind {
+    fn of(commands: &[Located]) -> Option<Self> {
+        let partition = commands.first()?.partition;
+        let kind = Self::of_one(&commands[0].command)?;
+        let mut keys = HashSet::new();
+        let alike = commands.iter().all(|located| {
+            located.partition == partition
+                && Self::of_one(&located.command) == Some(kind)
+                && keys.insert(&located.key)
+        });
+        (alike && commands.len() <= ROWS_MAX).then_some(kind)
+    }
+
+    fn of_one(Command::Entity { key, condition, write, .. }: &Command) -> Option<Self> {
+        if !entity::is_plain(key, *condition, write) {
+            return None;
+        }
+        Some(match (condition, write) {
+            (Condition::Absent, Write::Put(_) | Write::Merge(_)) => Self::Insert,
+            (Condition::Any, Write::Put(_)) => Self::Replace,
+            (Condition::Any, Write::Merge(_)) => Self::Merge,
+            _ => return None,
+        })
+    }
+
+    fn conflict(self) -> &'static str {
+        match self {
+            Self::Insert => "",
+            Self::Replace => entity::OR_REPLACE,
+            Self::Merge => entity::OR_MERGE_OR_FAIL,
+        }
+    }
+}
+
+fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
+    match write {
+        Write::Put(record) | Write::Merge(record) => Some(record),
+        Write::Delete => None,
+    }
+}
+
+/// Inserts rows of one partition by one statement, in their order.
+async fn insert_rows<'a>(
+    session: &Session,
+    partition: Partition,
+    records: impl Iterator<Item = (&'a DbKey, Option<&'a Record>)>,
+    conflict: &str,
+    tick: i64,
+    check_table: bool,
+) -> Result<Vec<tokio_postgres::Row>, Fault> {
+    let mut rows = Vec::new();
+    for (key, record) in records {
+        if let Some(record) = record {
+            rows.push((key, Columns::of(key, record)?));
+        }
+    }
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&partition.home, &partition.table, &tick];
+    for (key, columns) in &rows {
+        values.extend::<[&(dyn ToSql + Sync); 7]>([
+            &key.prefix,
+            &key.hash,
+            &key.rest,
+            &key.partition_len,
+            &columns.size,
+            &columns.names,
+            &columns.props,
+        ]);
+    }
+    session.rows(&insert_sql(rows.len(), conflict, check_table), &values).await
+}
+
+/// One statement per number of rows; a connection keeps those that it has used.
+fn insert_sql(rows: usize, conflict: &str, check_table: bool) -> String {
+    let mut sql = String::from(
+        "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props) VALUES ",
+    );
+    for row in 0..rows {
+        let table = if check_table && row == 0 { "rowhouse.live($2)" } else { "$2" };
+        let at = 4 + 7 * row;
+        let comma = if row == 0 { "" } else { "," };
+        let _ = write!(sql, "{comma}($1, {table}, $3");
+        for column in at..at + 7 {
+            let _ = write!(sql, ", ${column}");
+        }
+        sql.push(')');
+    }
+    let _ = write!(sql, " {conflict} {}", entity::RETURNING);
+    sql
+}
+
+/// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed.
+pub(crate) async fn as_transaction(
+    session: &Session,
+    commands: &[Located],
+    tick: Tick,
+) -> Result<Outcome, Fault> {
+    session.begin(SNAPSHOT).await?;
+    match in_transaction(session, commands, tick).await {
+        Ok(outcome) => {
+            session.end("COMMIT").await?;
+            Ok(outcome)
+        }
+        Err(fault) => {
+            // What a lost connection had begun is undone without being told.
+            if !matches!(fault, Fault::Lost(_)) {
+                session.end("ROLLBACK").await?;
+            }
+            Err(fault)
+        }
+    }
+}
+
+async fn in_transaction(
+    session: &Session,
+    commands: &[Located],
+    tick: Tick,
+) -> Result<Outcome, Fault> {
+    let tables: Vec<i64> = commands.iter().map(|located| located.partition.table).collect();
+    let live = session.rows(LIVE, &[&tables]).await?;
+    let transaction = live.first().map_or(0, |row| row.get(1));
+    let live: HashSet<i64> = live.iter().map(|row| row.get(0)).collect();
+    let mut entities = lock(session, commands).await?;
+    let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
+        let stored = entity.stored.as_ref()?;
+        i64::try_from(stored.as_ref().timestamp().ticks()).ok()
+    });
+    let at = latest.max().map_or(tick.at, |latest| tick.at.max(after(latest, tick.slot)));
+    for (index, located) in commands.iter().enumerate() {
+        let judged = if live.contains(&located.partition.table) {
+            judge(&mut entities, located, at)
+        } else {
+            Err(Conflict::TableNotFound.into())
+        };
+        judged.map_err(|fault| match fault {
+            Fault::Rejected(_, reason) => Fault::Rejected(index, reason),
+            other => other,
+        })?;
+    }
+    for (partition, entities) in &entities {
+        write(session, *partition, entities, at).await?;
+    }
+    Ok(Outcome { ticks: vec![at; commands.len()], transaction })
+}
+
+/// Reads and locks every entity that the commands name.
+async fn lock(session: &Session, commands: &[Located]) -> Result<Entities, Fault> {
+    let mut entities = Entities::new();
+    for Located { partition, key, command } in commands {
+        let Command::Entity { key: named, .. } = command;
+        let of_partition = entities.entry(*partition).or_default();
+        of_partition.entry(key.clone()).or_insert_with(|| Entity {
+            key: named.clone(),
+            stored: None,
+            current: None,
+            written: false,
+        });
+    }
+    for (partition, of_partition) in &mut entities {
+        let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
+        let rows = session.rows(LOCK, &[&partition.home, &partition.table, &prefixes]).await?;
+        for row in rows {
+            let (prefix, hash): (&[u8], &[u8]) = (row.get(0), row.get(1));
+            let same = |key: &DbKey| key.prefix == prefix && key.hash == hash;
+            if let Some((_, entity)) = of_partition.iter_mut().find(|(key, _)| same(key)) {
+                entity.stored = Some(entity::record(&row, 2)?);
+                entity.current = entity.stored.clone();
+            }
+        }
+    }
+    Ok(entities)
+}
+
+/// Judges one command against what those before it left, and does it.
+fn judge(entities: &mut Entities, located: &Located, tick: i64) -> Result<(), Fault> {
+    let Command::Entity { condition, write, .. } = &located.command;
+    let entity = entities
+        .get_mut(&located.partition)
+        .and_then(|entities| entities.get_mut(&located.key))
+        .expect("every command's entity was put there");
+    match (condition, &entity.current) {
+        (Condition::Any, _) | (Condition::Absent, None) | (Condition::Exists, Some(_)) => {}
+        (Condition::Absent, Some(_)) => return Err(Conflict::EntityExists.into()),
+        (Condition::Exists | Condition::Matches(_), None) => {
+            return Err(Conflict::EntityNotFound.into());
+        }
+        (Condition::Matches(etag), Some(record)) => {
+            if !etag.matches(record.as_ref().timestamp()) {
+                return Err(Conflict::ConditionNotMet.into());
+            }
+        }
+    }
+    let mut result = match write {
+        Write::Delete => None,
+        Write::Put(record) => Some(record.clone()),
+        Write::Merge(patch) => Some(merge(entity, patch)?),
+    };
+    if let Some(record) = &mut result {
+        let at = Timestamp::from_ticks(tick.unsigned_abs());
+        record.stamp(at.unwrap_or(Timestamp::MAX));
+    }
+    entity.current = result;
+    entity.written = true;
+    Ok(())
+}
+
+fn merge(entity: &Entity, patch: &Record) -> Result<Record, Fault> {
+    let merged = match &entity.current {
+        Some(base) => Record::merge(base.as_ref(), patch.as_ref())?,
+        None => patch.clone(),
+    };
+    let (partition, row) = (entity.key.partition.as_str(), entity.key.row.as_str());
+    match merged.as_ref().check_limits(partition, row)? {
+        Some(LimitExceeded::Properties) => Err(Conflict::TooManyProperties.into()),
+        Some(LimitExceeded::Size) => Err(Conflict::EntityTooLarge.into()),
+        None => Ok(merged),
+    }
+}
+
+/// Writes what the commands left of a partition's entities.
+async fn write(
+    session: &Session,
+    partition: Partition,
+    entities: &BTreeMap<DbKey, Entity>,
+    tick: i64,
+) -> Result<(), Fault> {
+    let changed = || entities.iter().filter(|(_, entity)| entity.written);
+    let gone = || changed().filter(|(_, entity)| entity.current.is_none() && entity.stored.is_some());
+    let prefixes: Vec<&[u8]> = gone().map(|(key, _)| &*key.prefix).collect();
+    if !prefixes.is_empty() {
+        let hashes: Vec<&[u8]> = gone().map(|(key, _)| &*key.hash).collect();
+        let Partition { home, table } = partition;
+        session.execute(DELETE, &[&home, &table, &prefixes, &hashes]).await?;
+    }
+    let put: Vec<_> =
+        changed().filter_map(|(key, entity)| Some((key, Some(entity.current.as_ref()?)))).collect();
+    for rows in put.chunks(ROWS_MAX) {
+        // At this isolation, a row that the snapshot does not show is a conflict and not replaced.
+        let rows = rows.iter().copied();
+        let written =
+            insert_rows(session, partition, rows, entity::OR_OVERWRITE, tick, false).await;
+        written.map_err(|fault| match fault {
+            // Cannot be told from a race on a key that was absent.
+            Fault::Duplicate => Fault::Unmet,
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// What the batch is, with every command where its entity lives.
+pub(crate) fn locate(
+    batch: Batch,
+    mut home: impl FnMut(&Command) -> Partition,
+) -> Vec<Located> {
+    let located = |command: Command| {
+        let partition = home(&command);
+        let Command::Entity { key, .. } = &command;
+        Located { partition, key: DbKey::new(key), command }
+    };
+    batch.commands.into_iter().map(located).collect()
+}

@@ -1,0 +1,82 @@
+//! What a server remembers of accounts and tables. Who may trust it is decided elsewhere.
+
+use rowhouse_store::{Account, AccountId, Table, TableId};
+use rowhouse_types::{AccountName, FoldedName};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Entries of a kind after which all are forgotten: a bound of memory.
+const ENTRIES_MAX: usize = 50_000;
+
+/// Accounts and tables as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Cache(RwLock<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Rises whenever everything is forgotten.
+    generation: u64,
+    accounts: HashMap<AccountName, Arc<Account>>,
+    names: HashMap<(AccountId, FoldedName), Arc<Table>>,
+    /// For what never changes of a table; also while no lease is held.
+    ids: HashMap<TableId, Arc<Table>>,
+}
+
+/// When something was read from the database: before it was forgotten, or after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Generation(u64);
+
+impl Cache {
+    fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Asked for before reading what is to be remembered.
+    pub(crate) fn generation(&self) -> Generation {
+        Generation(self.read(|state| state.generation))
+    }
+
+    /// Everything has to be read anew.
+    pub(crate) fn forget(&self) {
+        self.write(|state| *state = State { generation: state.generation + 1, ..State::default() });
+    }
+
+    pub(crate) fn account(&self, name: &AccountName) -> Option<Arc<Account>> {
+        self.read(|state| state.accounts.get(name).cloned())
+    }
+
+    pub(crate) fn table(&self, account: AccountId, name: &FoldedName) -> Option<Arc<Table>> {
+        self.read(|state| state.names.get(&(account, name.clone())).cloned())
+    }
+
+    pub(crate) fn table_of(&self, id: TableId) -> Option<Arc<Table>> {
+        self.read(|state| state.ids.get(&id).cloned())
+    }
+
+    /// Remembers an account that was read in that generation.
+    pub(crate) fn keep_account(&self, read: Generation, account: &Arc<Account>) {
+        self.write(|state| {
+            if state.generation == read.0 && state.accounts.len() < ENTRIES_MAX {
+                state.accounts.insert(account.name.clone(), Arc::clone(account));
+            }
+        });
+    }
+
+    /// Remembers a table that was read in that generation.
+    pub(crate) fn keep_table(&self, read: Generation, table: &Arc<Table>) {
+        self.write(|state| {
+            if state.generation != read.0 {
+                return;
+            }
+            if state.ids.len() >= ENTRIES_MAX {
+                (state.ids, state.names) = Default::default();
+            }
+            state.ids.insert(table.id, Arc::clone(table));
+            state.names.insert((table.account, table.name.folded()), Arc::clone(table));
+        });
+    }
+}

@@ -1,0 +1,288 @@
+//! Accounts and tables in the database.
+//!
+//! A change locks the one row of the catalogue first, so changes happen one after the other.
+
+use crate::fault::Fault;
+use crate::pool::Session;
+use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Placement, Table, TableId};
+use rowhouse_types::{AccountName, FoldedName, StoredPolicy, TableName, Timestamp};
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+const LOCK: &str = "UPDATE rowhouse.catalogue SET version = version + 1 RETURNING version";
+const ACCOUNT: &str = "SELECT a.id, a.name, a.created, a.key1, a.key2, a.version,
+        ARRAY(SELECT s.name FROM rowhouse.account_settings s WHERE s.account = a.id ORDER BY s.name),
+        ARRAY(SELECT s.value FROM rowhouse.account_settings s WHERE s.account = a.id ORDER BY s.name)
+    FROM rowhouse.accounts a";
+const TABLE: &str = "SELECT t.tid, t.account, t.name, t.created, t.placement_group, t.route_chars,
+        t.policy_ids, t.policy_starts, t.policy_expiries, t.policy_permissions
+    FROM rowhouse.tables t WHERE t.dropped IS NULL";
+
+/// Changes accounts and tables, all or none; the new version of the catalogue and what the change gives.
+pub(crate) async fn change<T, F>(
+    session: Arc<Session>,
+    work: impl FnOnce(Arc<Session>) -> F,
+) -> Result<(i64, T), Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    session.begin("BEGIN").await?;
+    let result = async {
+        let row = session.row(LOCK, &[]).await?;
+        let version = row.map_or(0, |row| row.get(0));
+        Ok((version, work(Arc::clone(&session)).await?))
+    };
+    match result.await {
+        Ok(done) => {
+            session.end("COMMIT").await?;
+            Ok(done)
+        }
+        Err(fault) => {
+            session.end("ROLLBACK").await?;
+            Err(fault)
+        }
+    }
+}
+
+pub(crate) async fn account(
+    session: &Session,
+    name: &AccountName,
+) -> Result<Option<Account>, Fault> {
+    let row = session.row(&format!("{ACCOUNT} WHERE a.name = $1"), &[&name.as_str()]).await?;
+    row.map(|row| read_account(&row)).transpose()
+}
+
+pub(crate) async fn accounts(session: &Session) -> Result<Vec<Arc<Account>>, Fault> {
+    let rows = session.rows(&format!("{ACCOUNT} ORDER BY a.name"), &[]).await?;
+    rows.iter().map(|row| read_account(row).map(Arc::new)).collect()
+}
+
+pub(crate) async fn table(
+    session: &Session,
+    account: AccountId,
+    name: &FoldedName,
+) -> Result<Option<Table>, Fault> {
+    let sql = format!("{TABLE} AND t.account = $1 AND t.folded = $2");
+    let row = session.row(&sql, &[&i64::from(account.0), &name.as_str()]).await?;
+    row.map(|row| read_table(&row)).transpose()
+}
+
+pub(crate) async fn table_of(session: &Session, id: TableId) -> Result<Option<Table>, Fault> {
+    let Some(id) = number(id) else { return Ok(None) };
+    let row = session.row(&format!("{TABLE} AND t.tid = $1"), &[&id]).await?;
+    row.map(|row| read_table(&row)).transpose()
+}
+
+pub(crate) async fn tables(
+    session: &Session,
+    account: AccountId,
+    from: Option<&FoldedName>,
+    limit: usize,
+) -> Result<Vec<Arc<Table>>, Fault> {
+    let sql = format!("{TABLE} AND t.account = $1 AND t.folded >= $2 ORDER BY t.folded LIMIT $3");
+    // A place that a client made up may hold what no name and no text of the database does.
+    let from = from.map_or(String::new(), |from| from.as_str().replace('\0', "\u{1}"));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = session.rows(&sql, &[&i64::from(account.0), &from, &limit]).await?;
+    rows.iter().map(|row| read_table(row).map(Arc::new)).collect()
+}
+
+pub(crate) async fn create_account(
+    session: &Session,
+    new: &NewAccount,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    let sql = "UPDATE rowhouse.catalogue SET last_account = last_account + 1 RETURNING last_account";
+    let row = session.row(sql, &[]).await?;
+    let id: i64 = row.map_or(0, |row| row.get(0));
+    let sql = "INSERT INTO rowhouse.accounts VALUES ($1, $2, $3, $4, $5, 1) ON CONFLICT (name) DO NOTHING";
+    let [key1, key2] = &new.keys;
+    let created = ticks(now);
+    let done = session.execute(sql, &[&id, &new.name.as_str(), &created, &&**key1, &&**key2]).await?;
+    if done == 0 { Err(Conflict::AccountExists.into()) } else { Ok(()) }
+}
+
+pub(crate) async fn set_account_keys(
+    session: &Session,
+    account: AccountId,
+    [key1, key2]: &[Box<[u8]>; 2],
+) -> Result<(), Fault> {
+    let sql = "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3, version = version + 1 WHERE id = $1";
+    let done = session.execute(sql, &[&i64::from(account.0), &&**key1, &&**key2]).await?;
+    if done == 0 { Err(Conflict::AccountNotFound.into()) } else { Ok(()) }
+}
+
+pub(crate) async fn set_account_setting(
+    session: &Session,
+    account: AccountId,
+    name: &str,
+    value: Option<&[u8]>,
+) -> Result<(), Fault> {
+    let id = i64::from(account.0);
+    let sql = "UPDATE rowhouse.accounts SET version = version + 1 WHERE id = $1";
+    if session.execute(sql, &[&id]).await? == 0 {
+        return Err(Conflict::AccountNotFound.into());
+    }
+    match value {
+        Some(value) => {
+            let sql = "INSERT INTO rowhouse.account_settings VALUES ($1, $2, $3)
+                ON CONFLICT (account, name) DO UPDATE SET value = excluded.value";
+            session.execute(sql, &[&id, &name, &value]).await?;
+        }
+        None => {
+            let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1 AND name = $2";
+            session.execute(sql, &[&id, &name]).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn remove_account(session: &Session, account: AccountId) -> Result<(), Fault> {
+    let id = i64::from(account.0);
+    let sql = "DELETE FROM rowhouse.accounts WHERE id = $1";
+    if session.execute(sql, &[&id]).await? == 0 {
+        return Err(Conflict::AccountNotFound.into());
+    }
+    let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1";
+    session.execute(sql, &[&id]).await?;
+    let sql = "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE account = $1 AND dropped IS NULL";
+    session.execute(sql, &[&id]).await?;
+    Ok(())
+}
+
+pub(crate) async fn create_table(
+    session: &Session,
+    account: AccountId,
+    name: &TableName,
+    placement: &Placement,
+    now: Timestamp,
+) -> Result<Table, Fault> {
+    let owner = i64::from(account.0);
+    if session.row("SELECT FROM rowhouse.accounts WHERE id = $1", &[&owner]).await?.is_none() {
+        return Err(Conflict::AccountNotFound.into());
+    }
+    let sql = "UPDATE rowhouse.catalogue SET last_table = last_table + 1 RETURNING last_table";
+    let row = session.row(sql, &[]).await?;
+    let id: i64 = row.map_or(0, |row| row.get(0));
+    let sql = "INSERT INTO rowhouse.tables
+            (tid, account, folded, name, created, placement_group, route_chars)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (account, folded) WHERE dropped IS NULL DO NOTHING";
+    let folded = name.folded();
+    let route = placement.route_chars.map(i64::from);
+    let group = placement.group.as_deref();
+    let values: crate::pool::Values<'_> =
+        &[&id, &owner, &folded.as_str(), &name.as_str(), &ticks(now), &group, &route];
+    if session.execute(sql, values).await? == 0 {
+        return Err(Conflict::TableExists.into());
+    }
+    Ok(Table {
+        id: TableId(id.unsigned_abs()),
+        account,
+        name: name.clone(),
+        created: now,
+        placement: placement.clone(),
+        policies: Vec::new(),
+    })
+}
+
+pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), Fault> {
+    let sql = "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE tid = $1 AND dropped IS NULL";
+    let id = number(table).ok_or(Conflict::TableNotFound)?;
+    if session.execute(sql, &[&id]).await? == 0 {
+        return Err(Conflict::TableNotFound.into());
+    }
+    Ok(())
+}
+
+pub(crate) async fn set_policies(
+    session: &Session,
+    table: TableId,
+    policies: &[StoredPolicy],
+) -> Result<(), Fault> {
+    let id = number(table).ok_or(Conflict::TableNotFound)?;
+    let ids: Vec<_> = policies.iter().map(|policy| &*policy.id).collect();
+    let starts: Vec<_> = policies.iter().map(|policy| policy.start.map(ticks)).collect();
+    let expiries: Vec<_> = policies.iter().map(|policy| policy.expiry.map(ticks)).collect();
+    let permissions: Vec<_> = policies.iter().map(|policy| policy.permission.as_deref()).collect();
+    let sql = "UPDATE rowhouse.tables
+        SET policy_ids = $2, policy_starts = $3, policy_expiries = $4, policy_permissions = $5
+        WHERE tid = $1 AND dropped IS NULL";
+    let done = session.execute(sql, &[&id, &ids, &starts, &expiries, &permissions]).await?;
+    if done == 0 { Err(Conflict::TableNotFound.into()) } else { Ok(()) }
+}
+
+/// The id as the database has it; none if no table can have it.
+pub(crate) fn number(table: TableId) -> Option<i64> {
+    i64::try_from(table.0).ok()
+}
+
+fn ticks(time: Timestamp) -> i64 {
+    i64::try_from(time.ticks()).unwrap_or(i64::MAX)
+}
+
+fn instant(ticks: i64) -> Result<Timestamp, Fault> {
+    let found = u64::try_from(ticks).ok().and_then(Timestamp::from_ticks);
+    found.ok_or_else(|| corrupt("a time is out of range"))
+}
+
+fn corrupt(what: &str) -> Fault {
+    rowhouse_store::StoreError::Corrupt(what.to_owned()).into()
+}
+
+fn account_id(id: i64) -> Result<AccountId, Fault> {
+    u32::try_from(id).map(AccountId).map_err(|_| corrupt("an id of an account is out of range"))
+}
+
+fn read_account(row: &Row) -> Result<Account, Fault> {
+    let name: &str = row.get(1);
+    let name = name.parse().map_err(|_| corrupt("the name of an account is none"))?;
+    let (names, values): (Vec<&str>, Vec<&[u8]>) = (row.get(6), row.get(7));
+    let settings = names.into_iter().zip(values);
+    Ok(Account {
+        id: account_id(row.get(0))?,
+        name,
+        created: instant(row.get(2))?,
+        keys: [row.get::<_, &[u8]>(3).into(), row.get::<_, &[u8]>(4).into()],
+        settings: settings.map(|(name, value)| (name.into(), value.into())).collect(),
+        version: row.get::<_, i64>(5).unsigned_abs(),
+    })
+}
+
+fn read_table(row: &Row) -> Result<Table, Fault> {
+    let name: &str = row.get(2);
+    let name = name.parse().map_err(|_| corrupt("the name of a table is none"))?;
+    let route: Option<i64> = row.get(5);
+    let route_chars = route.map(u32::try_from).transpose();
+    Ok(Table {
+        id: TableId(row.get::<_, i64>(0).unsigned_abs()),
+        account: account_id(row.get(1))?,
+        name,
+        created: instant(row.get(3))?,
+        placement: Placement {
+            group: row.get::<_, Option<&str>>(4).map(Into::into),
+            route_chars: route_chars.map_err(|_| corrupt("a route is out of range"))?,
+        },
+        policies: read_policies(row)?,
+    })
+}
+
+fn read_policies(row: &Row) -> Result<Vec<StoredPolicy>, Fault> {
+    let ids: Vec<&str> = row.get(6);
+    let (starts, expiries): (Vec<Option<i64>>, Vec<Option<i64>>) = (row.get(7), row.get(8));
+    let permissions: Vec<Option<&str>> = row.get(9);
+    if [starts.len(), expiries.len(), permissions.len()] != [ids.len(); 3] {
+        return Err(corrupt("the policies of a table do not agree"));
+    }
+    let policies = ids.into_iter().zip(starts).zip(expiries).zip(permissions);
+    policies
+        .map(|(((id, start), expiry), permission)| {
+            Ok(StoredPolicy {
+                id: id.into(),
+                start: start.map(instant).transpose()?,
+                expiry: expiry.map(instant).transpose()?,
+                permission: permission.map(Into::into),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,239 @@
+//! One entity, one statement: reads, and writes whose conditions are judged in the statement itself.
+
+use crate::fault::Fault;
+use crate::key::DbKey;
+use crate::pool::Session;
+use crate::props::{self, Jsonb, JsonbRef};
+use crate::ticks::Tick;
+use rowhouse_store::{Condition, Conflict, Write};
+use rowhouse_types::{EntityKey, Record, limits};
+use tokio_postgres::Row;
+
+const GET: &str = "SELECT e.ts, e.names, e.props FROM rowhouse.entities e
+    WHERE e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4
+    AND EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
+const INSERT: &str = "INSERT INTO rowhouse.entities AS e
+        (dk, tid, kp, kh, rest, pl, ts, size, names, props)
+    VALUES ($1, rowhouse.live($2), $3, $4, $5, $6, $7, $8, $9, $10)";
+/// Instead of failing when the key is there.
+const OR_NOTHING: &str = "ON CONFLICT (tid, kp, kh, dk) DO NOTHING";
+pub(crate) const OR_REPLACE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
+    size = excluded.size, names = excluded.names, props = excluded.props";
+const OR_MERGE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
+    size = e.size + excluded.size,
+    names = e.names || ARRAY(SELECT n FROM unnest(excluded.names) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+    props = e.props || excluded.props";
+/// As [`OR_MERGE`]; fails with all other rows if the result may be beyond the limits of an entity.
+pub(crate) const OR_MERGE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
+    size = rowhouse.require(e.size + excluded.size <= 1048576
+        AND cardinality(e.names) + cardinality(excluded.names) <= 252, e.size + excluded.size),
+    names = e.names || ARRAY(SELECT n FROM unnest(excluded.names) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+    props = e.props || excluded.props";
+/// Exactly what is given: the transaction has locked what was there and chosen the tick.
+pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props";
+/// The result is surely within the limits of an entity.
+const FITS: &str = "e.size + excluded.size <= 1048576 AND cardinality(e.names) + cardinality(excluded.names) <= 252";
+pub(crate) const RETURNING: &str = "RETURNING e.ts, pg_current_xact_id()::text::bigint";
+
+const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
+const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
+const REPLACE: &str = "ts = GREATEST($6, (e.ts / 64 + 1) * 64 + $6 % 64), size = $7, names = $8, props = $9";
+const MERGE: &str = "ts = GREATEST($6, (e.ts / 64 + 1) * 64 + $6 % 64), size = e.size + $7,
+    names = e.names || ARRAY(SELECT n FROM unnest($8::text[]) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+    props = e.props || $9";
+const MERGE_FITS: &str = "e.size + $7 <= 1048576 AND cardinality(e.names) + cardinality($8::text[]) <= 252";
+
+/// Where an entity is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) home: i64,
+    pub(crate) table: i64,
+    pub(crate) key: &'a DbKey,
+}
+
+/// What a statement did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Done {
+    /// It took effect: the entity's tick, and the number of the transaction.
+    Written { tick: i64, transaction: i64 },
+    /// Nothing was there to delete, and that was no condition.
+    Nothing,
+    /// It did nothing, and only a transaction can tell why or do it.
+    Undecided,
+}
+
+/// A record in columns.
+pub(crate) struct Columns<'a> {
+    pub(crate) size: i32,
+    pub(crate) names: Vec<&'a str>,
+    pub(crate) props: Jsonb,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(key: &DbKey, record: &'a Record) -> Result<Self, Fault> {
+        let record = record.as_ref();
+        let key_bytes = key.prefix.len() + key.rest.len();
+        Ok(Self {
+            size: props::size_bound(key_bytes, record),
+            names: props::names(record)?,
+            props: props::encode(record)?,
+        })
+    }
+}
+
+/// The record of a row that starts with `ts, names, props` at that column.
+pub(crate) fn record(row: &Row, at: usize) -> Result<Record, Fault> {
+    let names: Vec<&str> = row.get(at + 1);
+    Ok(props::decode(row.get(at), &names, row.get::<_, JsonbRef<'_>>(at + 2))?)
+}
+
+/// Reads one entity.
+pub(crate) async fn get(session: &Session, place: Place<'_>) -> Result<Option<Record>, Fault> {
+    let Place { home, table, key } = place;
+    let found = session.row(GET, &[&home, &table, &key.prefix, &key.hash]).await?;
+    found.map(|row| record(&row, 0)).transpose()
+}
+
+/// Whether the statements here can do it; what is left is done by a transaction.
+pub(crate) fn is_plain(key: &EntityKey, condition: Condition, write: &Write) -> bool {
+    match write {
+        Write::Put(_) => true,
+        Write::Delete => condition != Condition::Absent,
+        Write::Merge(patch) => {
+            let (partition, row) = (key.partition.as_str(), key.row.as_str());
+            matches!(patch.as_ref().check_limits(partition, row), Ok(None))
+        }
+    }
+}
+
+/// Writes one entity, if its condition holds.
+pub(crate) async fn write(
+    session: &Session,
+    place: Place<'_>,
+    condition: Condition,
+    write: &Write,
+    tick: Tick,
+) -> Result<Done, Fault> {
+    match (condition, write) {
+        (Condition::Absent, Write::Put(record) | Write::Merge(record)) => {
+            let done = insert(session, place, OR_NOTHING, "", record, tick).await?;
+            done.ok_or(Conflict::EntityExists.into())
+        }
+        (Condition::Any, Write::Put(record)) => {
+            let done = insert(session, place, OR_REPLACE, "", record, tick).await?;
+            Ok(done.unwrap_or(Done::Undecided))
+        }
+        (Condition::Any, Write::Merge(record)) => {
+            let done = insert(session, place, OR_MERGE, FITS, record, tick).await?;
+            Ok(done.unwrap_or(Done::Undecided))
+        }
+        (_, Write::Put(record)) => {
+            update(session, place, condition, REPLACE, "", record, tick).await
+        }
+        (_, Write::Merge(record)) => {
+            update(session, place, condition, MERGE, MERGE_FITS, record, tick).await
+        }
+        (_, Write::Delete) => delete(session, place, condition).await,
+    }
+}
+
+/// None if nothing was written.
+async fn insert(
+    session: &Session,
+    Place { home, table, key }: Place<'_>,
+    conflict: &str,
+    only_if: &str,
+    record: &Record,
+    tick: Tick,
+) -> Result<Option<Done>, Fault> {
+    let Columns { size, names, props } = Columns::of(key, record)?;
+    let filter = if only_if.is_empty() { "" } else { "WHERE" };
+    let sql = format!("{INSERT} {conflict} {filter} {only_if} {RETURNING}");
+    let DbKey { prefix, hash, rest, partition_len } = key;
+    let values: crate::pool::Values<'_> = &[
+        &home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props,
+    ];
+    let row = session.row(&sql, values).await?;
+    Ok(row.map(|row| Done::Written { tick: row.get(0), transaction: row.get(1) }))
+}
+
+/// The tag that a condition asks for; one that no entity has for a tag that is none.
+fn tag(condition: Condition) -> Option<i64> {
+    match condition {
+        Condition::Matches(etag) => {
+            Some(etag.timestamp().map_or(-1, |at| i64::try_from(at.ticks()).unwrap_or(-1)))
+        }
+        _ => None,
+    }
+}
+
+/// Says why nothing was written, in the statement that did not write.
+fn explained(change: &str) -> String {
+    format!(
+        "WITH u AS ({change} RETURNING e.ts)
+        SELECT u.ts,
+            CASE WHEN u.ts IS NULL THEN (SELECT e.ts FROM rowhouse.entities e WHERE {WHERE}) END,
+            CASE WHEN u.ts IS NULL THEN {LIVE} END,
+            coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)
+        FROM (SELECT) AS one LEFT JOIN u ON true"
+    )
+}
+
+async fn update(
+    session: &Session,
+    Place { home, table, key }: Place<'_>,
+    condition: Condition,
+    set: &str,
+    only_if: &str,
+    record: &Record,
+    tick: Tick,
+) -> Result<Done, Fault> {
+    let Columns { size, names, props } = Columns::of(key, record)?;
+    let and = if only_if.is_empty() { "" } else { "AND" };
+    let sql = explained(&format!(
+        "UPDATE rowhouse.entities e SET {set}
+         WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) {and} {only_if} AND {LIVE}"
+    ));
+    let tag = tag(condition);
+    let values: crate::pool::Values<'_> =
+        &[&home, &table, &key.prefix, &key.hash, &tag, &tick.at, &size, &names, &props];
+    let row = session.row(&sql, values).await?;
+    decide(&row.ok_or(Fault::Unmet)?, condition)
+}
+
+async fn delete(
+    session: &Session,
+    Place { home, table, key }: Place<'_>,
+    condition: Condition,
+) -> Result<Done, Fault> {
+    let sql = explained(&format!(
+        "DELETE FROM rowhouse.entities e WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND {LIVE}"
+    ));
+    let tag = tag(condition);
+    let row = session.row(&sql, &[&home, &table, &key.prefix, &key.hash, &tag]).await?;
+    decide(&row.ok_or(Fault::Unmet)?, condition)
+}
+
+/// Reads what [`explained`] said.
+fn decide(row: &Row, condition: Condition) -> Result<Done, Fault> {
+    let (written, found): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
+    if let Some(tick) = written {
+        return Ok(Done::Written { tick, transaction: row.get(3) });
+    }
+    if row.get::<_, Option<bool>>(2) == Some(false) {
+        return Err(Conflict::TableNotFound.into());
+    }
+    match (found, tag(condition)) {
+        (None, _) if condition == Condition::Any => Ok(Done::Nothing),
+        (None, _) => Err(Conflict::EntityNotFound.into()),
+        (Some(found), Some(tag)) if found != tag => Err(Conflict::ConditionNotMet.into()),
+        // It was there as it should be and changed under way, or the result may not fit.
+        (Some(_), _) => Ok(Done::Undecided),
+    }
+}
+
+const _: () = assert!(limits::ENTITY_BYTES_MAX == 1_048_576 && limits::PROPERTIES_MAX == 252);

@@ -1,0 +1,88 @@
+//! What an error of the database means for whoever asked.
+
+use rowhouse_store::{Conflict, StoreError};
+use tokio_postgres::error::SqlState;
+
+/// What an error of the database means.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// A condition did not hold at the command of that position; nothing was written.
+    Rejected(usize, Conflict),
+    /// Someone else was faster; nothing was written, and another try may succeed.
+    Raced(tokio_postgres::Error),
+    /// A row of the key is there already; nothing was written.
+    Duplicate,
+    /// What the statement requires does not hold; nothing was written.
+    Unmet,
+    /// The database refused; nothing was written.
+    Refused(tokio_postgres::Error),
+    /// The connection failed: whether a write took effect is unknown.
+    Lost(tokio_postgres::Error),
+    /// An error that is none of the database.
+    Other(StoreError),
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(state) = error.code() else { return Self::Lost(error) };
+        match state.code() {
+            "RH001" => Self::Rejected(0, Conflict::TableNotFound),
+            "RH002" => Self::Unmet,
+            // A shutdown may come after the commit, while the database waits for a standby.
+            "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost(error),
+            code if code.starts_with("08") => Self::Lost(error),
+            _ if *state == SqlState::UNIQUE_VIOLATION => Self::Duplicate,
+            _ if *state == SqlState::T_R_SERIALIZATION_FAILURE
+                || *state == SqlState::T_R_DEADLOCK_DETECTED =>
+            {
+                Self::Raced(error)
+            }
+            _ => Self::Refused(error),
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<rowhouse_types::Corrupt> for Fault {
+    fn from(error: rowhouse_types::Corrupt) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<Conflict> for Fault {
+    fn from(reason: Conflict) -> Self {
+        Self::Rejected(0, reason)
+    }
+}
+
+impl Fault {
+    /// What whoever wrote is told.
+    pub(crate) fn of_a_write(self) -> StoreError {
+        match self {
+            Self::Rejected(index, reason) => StoreError::Rejected { index, reason },
+            Self::Raced(error) | Self::Refused(error) => busy(&error),
+            Self::Duplicate | Self::Unmet => StoreError::Busy,
+            Self::Lost(error) => StoreError::unavailable(error),
+            Self::Other(error) => error,
+        }
+    }
+
+    /// What whoever read is told: nothing was written, so trying again is safe.
+    pub(crate) fn of_a_read(self) -> StoreError {
+        match self {
+            Self::Lost(error) => busy(&error),
+            other => other.of_a_write(),
+        }
+    }
+}
+
+/// Nothing was written; the log has the reason.
+fn busy(error: &tokio_postgres::Error) -> StoreError {
+    tracing::warn!(%error, "the database did not answer a request");
+    StoreError::Busy
+}

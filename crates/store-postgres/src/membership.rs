@@ -1,0 +1,222 @@
+//! A server among others on one database: its slot, its lease, and the changes that the others must have seen.
+//!
+//! A server renews its row twice a second. While its lease lasts it may act on what it caches of accounts and tables;
+//! a change of them raises the catalogue's version and is answered when every other server has said that it has seen
+//! that version, or its lease has run out. A server that cannot renew asks the database every time.
+
+use crate::cache::Cache;
+use crate::fault::Fault;
+use crate::options::OpenError;
+use crate::pool::{Pool, Session};
+use crate::ticks::{AHEAD, Exhausted, Tick, Ticks};
+use rowhouse_env::{Clock, Random};
+use rowhouse_store::StoreError;
+use rowhouse_types::Timestamp;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a server renews its row.
+const RENEW_EVERY: Duration = Duration::from_millis(500);
+/// How long others wait for it, in the database's time. SQL has the same number.
+const LEASE: &str = "3 s";
+/// How long it trusts its cache after it asked to renew: less, for clocks that run at different speeds.
+const TRUST: Duration = Duration::from_millis(2500);
+/// How often a server that changed something looks whether the others have seen it.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+const CLAIM: &str = "UPDATE rowhouse.servers AS s
+    SET holder = $1, expires = clock_timestamp() + $2::text::interval, seen = 0,
+        high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
+    WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < clock_timestamp()
+                    ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING s.slot::bigint, s.high";
+const RENEW: &str = "UPDATE rowhouse.servers
+    SET expires = clock_timestamp() + $3::text::interval, seen = $4, high = GREATEST(high, $5)
+    WHERE slot = $1::bigint AND holder = $2 RETURNING high";
+const VERSION: &str = "SELECT version FROM rowhouse.catalogue";
+const LEAVE: &str = "UPDATE rowhouse.servers SET expires = '-infinity', high = $3
+    WHERE slot = $1::bigint AND holder = $2 AND high >= $3";
+const BEHIND: &str = "SELECT EXISTS (SELECT FROM rowhouse.servers
+    WHERE expires > clock_timestamp() AND seen < $1 AND holder <> $2)";
+
+/// This server's place among those on the database.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pool: Pool,
+    clock: Arc<dyn Clock>,
+    holder: i64,
+    ticks: Ticks,
+    /// Version of the catalogue that the cache is at, at least.
+    seen: AtomicI64,
+    /// Until when the cache may be trusted.
+    trusted: Mutex<Option<Instant>>,
+    cache: Arc<Cache>,
+}
+
+impl Membership {
+    /// Takes a free slot.
+    pub(crate) async fn join(
+        pool: Pool,
+        cache: Arc<Cache>,
+        clock: Arc<dyn Clock>,
+        random: &dyn Random,
+    ) -> Result<Self, OpenError> {
+        let mut bytes = [0; 8];
+        random.fill(&mut bytes);
+        let holder = i64::from_le_bytes(bytes);
+        let unreachable = |error: StoreError| OpenError::Unreachable(error.to_string());
+        let session = pool.first().await?;
+        let claimed = claim(&session, holder).await;
+        let (slot, high) = claimed
+            .map_err(|fault| unreachable(fault.of_a_read()))?
+            .ok_or(OpenError::TooManyServers)?;
+        drop(session);
+        let this = Self {
+            pool,
+            clock,
+            holder,
+            ticks: Ticks::new(slot, high, high),
+            seen: AtomicI64::new(0),
+            trusted: Mutex::new(None),
+            cache,
+        };
+        this.renew().await.map_err(|fault| unreachable(fault.of_a_read()))?;
+        Ok(this)
+    }
+
+    /// Renews the row for as long as the store is open.
+    pub(crate) async fn keep_renewing(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if let Err(fault) = self.renew().await {
+                tracing::warn!(?fault, "the lease could not be renewed");
+            }
+        }
+    }
+
+    /// Renews the row, sees what changed, and says so.
+    pub(crate) async fn renew(&self) -> Result<(), Fault> {
+        let session = self.pool.session().await?;
+        // Once more if something has changed, so that whoever changed it need not wait for the next time.
+        while self.renew_once(&session).await? {}
+        Ok(())
+    }
+
+    /// Whether the catalogue had changed.
+    async fn renew_once(&self, session: &Session) -> Result<bool, Fault> {
+        let asked = Instant::now();
+        let seen = self.seen.load(Ordering::SeqCst);
+        let now = i64::try_from(self.clock.now().ticks()).unwrap_or(i64::MAX / 2);
+        let mark = self.ticks.last().max(now) + AHEAD;
+        let slot = self.ticks.slot();
+        let renewed = session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await?;
+        match renewed {
+            Some(row) => self.ticks.raise(row.get(0)),
+            None => self.claim_again(session).await?,
+        }
+        // The version is read after the lease is visible: a later change waits for this server.
+        let row = session.row(VERSION, &[]).await?;
+        let version: i64 = row.map_or(0, |row| row.get(0));
+        let changed = seen < version;
+        if changed {
+            self.cache.forget();
+            self.seen.fetch_max(version, Ordering::SeqCst);
+        }
+        *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked + TRUST);
+        Ok(changed)
+    }
+
+    /// Its lease ran out and another server took the slot.
+    async fn claim_again(&self, session: &Session) -> Result<(), Fault> {
+        tracing::warn!("the lease ran out and the slot was taken; taking another");
+        self.cache.forget();
+        let claimed = claim(session, self.holder).await?;
+        let (slot, high) = claimed.ok_or(StoreError::Busy)?;
+        self.ticks.take(slot, high, high);
+        let mark = self.ticks.last() + AHEAD;
+        let seen = 0i64;
+        let row = session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await?;
+        self.ticks.raise(row.map_or(high, |row| row.get(0)));
+        Ok(())
+    }
+
+    /// Whether what is cached may be acted on.
+    pub(crate) fn trusts_cache(&self) -> bool {
+        let trusted = *self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        trusted.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Until when the lease lasts, from now; nothing if it has run out.
+    pub(crate) fn lease_left(&self) -> Duration {
+        let trusted = *self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        trusted.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// A tick for a write.
+    pub(crate) async fn tick(&self) -> Result<Tick, Fault> {
+        loop {
+            match self.ticks.next(self.clock.now()) {
+                Ok(tick) if Timestamp::from_ticks(tick.at.unsigned_abs()).is_none() => {
+                    let text = "the clock has reached its last instant";
+                    return Err(StoreError::unavailable(text).into());
+                }
+                Ok(tick) => return Ok(tick),
+                Err(exhausted) => self.extend(exhausted).await?,
+            }
+        }
+    }
+
+    /// Takes note of a tick that the database chose, before anyone is told of it.
+    pub(crate) async fn observe(&self, tick: i64) -> Result<(), Fault> {
+        match self.ticks.observe(tick) {
+            Ok(()) => Ok(()),
+            Err(exhausted) => self.extend(exhausted).await,
+        }
+    }
+
+    /// Moves the mark.
+    async fn extend(&self, Exhausted(least): Exhausted) -> Result<(), Fault> {
+        if least > i64::try_from(Timestamp::MAX.ticks()).unwrap_or(i64::MAX) {
+            let text = "the clock has reached its last instant";
+            return Err(StoreError::unavailable(text).into());
+        }
+        let session = self.pool.session().await?;
+        let (slot, seen) = (self.ticks.slot(), self.seen.load(Ordering::SeqCst));
+        let mark = least + AHEAD;
+        match session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await? {
+            Some(row) => self.ticks.raise(row.get(0)),
+            None => self.claim_again(&session).await?,
+        }
+        Ok(())
+    }
+
+    /// This server changed the catalogue to the version: waits until no other can act on what was before.
+    pub(crate) async fn announce(&self, version: i64) -> Result<(), Fault> {
+        self.cache.forget();
+        loop {
+            let session = self.pool.session().await?;
+            let behind = session.row(BEHIND, &[&version, &self.holder]).await?;
+            drop(session);
+            if !behind.is_some_and(|row| row.get(0)) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Gives the slot back, with what was given out.
+    pub(crate) async fn leave(&self) -> Result<(), Fault> {
+        *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let session = self.pool.session().await?;
+        let (slot, last) = (self.ticks.slot(), self.ticks.last());
+        session.execute(LEAVE, &[&slot, &self.holder, &last]).await?;
+        Ok(())
+    }
+}
+
+/// A slot and the last tick that may have been given out before; none if all are taken.
+async fn claim(session: &Session, holder: i64) -> Result<Option<(i64, i64)>, Fault> {
+    let row = session.row(CLAIM, &[&holder, &LEASE, &0i64]).await?;
+    Ok(row.map(|row| (row.get(0), row.get(1))))
+}

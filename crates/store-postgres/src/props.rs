@@ -1,0 +1,282 @@
+//! Properties as the database has them: one JSON object `{"name": ["type", value]}`.
+//!
+//! A value keeps its type by a letter, so that an Int64 and a Double of the same number come back as what they
+//! were. What JSON numbers and PostgreSQL's text cannot hold is written as text: NaN with its bits, infinities,
+//! the negative zero, and U+0000 inside of strings by an escape that keeps their order. The order of the
+//! properties is not in the object; it stands beside it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::{BufMut, BytesMut};
+use rowhouse_types::{
+    Corrupt, EdmType, Guid, Record, RecordBuilder, RecordRef, Timestamp, ValueRef,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+/// The text of a JSON object, as a parameter and as a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Jsonb(pub(crate) Vec<u8>);
+
+impl ToSql for Jsonb {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.put_u8(1);
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSONB
+    }
+
+    to_sql_checked!();
+}
+
+/// A column of the type, not copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JsonbRef<'a>(&'a str);
+
+impl<'a> tokio_postgres::types::FromSql<'a> for JsonbRef<'a> {
+    fn from_sql(
+        _: &Type,
+        raw: &'a [u8],
+    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let (&version, text) = raw.split_first().ok_or("an empty jsonb")?;
+        if version != 1 {
+            return Err("an unknown version of jsonb".into());
+        }
+        Ok(Self(std::str::from_utf8(text)?))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSONB
+    }
+}
+
+/// The letter that stands for a type.
+pub(crate) const fn letter(edm_type: EdmType) -> &'static str {
+    match edm_type {
+        EdmType::String => "s",
+        EdmType::Int32 => "i",
+        EdmType::Int64 => "l",
+        EdmType::Double => "d",
+        EdmType::Boolean => "b",
+        EdmType::DateTime => "t",
+        EdmType::Guid => "g",
+        EdmType::Binary => "x",
+    }
+}
+
+/// A record without its Timestamp.
+pub(crate) fn encode(record: RecordRef<'_>) -> Result<Jsonb, Corrupt> {
+    let mut out = Vec::with_capacity(2 * record.as_bytes().len());
+    out.push(b'{');
+    for (index, property) in record.iter().enumerate() {
+        let property = property?;
+        if index > 0 {
+            out.push(b',');
+        }
+        push_text(&mut out, property.name);
+        out.extend_from_slice(b":[\"");
+        out.extend_from_slice(letter(property.value.edm_type()).as_bytes());
+        out.extend_from_slice(b"\",");
+        push_value(&mut out, property.value);
+        out.push(b']');
+    }
+    out.push(b'}');
+    Ok(Jsonb(out))
+}
+
+/// The names of a record's properties, in its order.
+pub(crate) fn names(record: RecordRef<'_>) -> Result<Vec<&str>, Corrupt> {
+    record.iter().map(|property| Ok(property?.name)).collect()
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a text can be written to memory");
+}
+
+fn push_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
+    match value {
+        ValueRef::String(text) => push_text(out, &escaped(text)),
+        ValueRef::Int32(n) => out.extend_from_slice(n.to_string().as_bytes()),
+        ValueRef::Int64(n) => out.extend_from_slice(n.to_string().as_bytes()),
+        ValueRef::Double(n) => push_double(out, n),
+        ValueRef::Boolean(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
+        ValueRef::DateTime(t) => out.extend_from_slice(t.ticks().to_string().as_bytes()),
+        ValueRef::Guid(g) => push_text(out, &g.to_string()),
+        ValueRef::Binary(bytes) => push_text(out, &BASE64.encode(bytes)),
+    }
+}
+
+fn push_double(out: &mut Vec<u8>, n: f64) {
+    if n.is_nan() {
+        push_text(out, &format!("NaN:{:016x}", n.to_bits()));
+    } else if n.is_infinite() {
+        push_text(out, if n > 0.0 { "Infinity" } else { "-Infinity" });
+    } else if n == 0.0 && n.is_sign_negative() {
+        push_text(out, "-0");
+    } else {
+        out.extend_from_slice(ryu::Buffer::new().format_finite(n).as_bytes());
+    }
+}
+
+/// U+0000 becomes U+0001 U+0001 and U+0001 becomes U+0001 U+0002: the order of texts stays as it was.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|byte| byte <= 1) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\0' => out.push_str("\u{1}\u{1}"),
+            '\u{1}' => out.push_str("\u{1}\u{2}"),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn unescaped(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    if !text.contains('\u{1}') {
+        return Some(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '\u{1}' => match chars.next()? {
+                '\u{1}' => '\0',
+                '\u{2}' => '\u{1}',
+                _ => return None,
+            },
+            c => c,
+        });
+    }
+    Some(Cow::Owned(out))
+}
+
+/// One value as it stands in the object.
+#[derive(Deserialize)]
+struct Stored<'a>(#[serde(borrow)] Cow<'a, str>, #[serde(borrow)] &'a RawValue);
+
+/// The object as it stands: names and values in the order of the database.
+struct Object<'a>(Vec<(Cow<'a, str>, Stored<'a>)>);
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of properties")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(Name(name)) = map.next_key()? {
+                    entries.push((name, map.next_value()?));
+                }
+                Ok(Object(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// A text that is borrowed where it can be.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Object<'a> {
+    /// The database sorts names by length, then by bytes.
+    fn find(&self, name: &str) -> Option<&Stored<'a>> {
+        let order = |entry: &(Cow<'a, str>, Stored<'a>)| {
+            entry.0.len().cmp(&name.len()).then_with(|| (*entry.0).cmp(name))
+        };
+        let at = self.0.binary_search_by(order).ok()?;
+        Some(&self.0[at].1)
+    }
+}
+
+/// A record from its columns.
+pub(crate) fn decode(ts: i64, names: &[&str], props: JsonbRef<'_>) -> Result<Record, Corrupt> {
+    const PROPS: Corrupt = Corrupt("the properties are not an object of typed values");
+    let ticks = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
+    let timestamp = ticks.ok_or(Corrupt("Timestamp out of range"))?;
+    let object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
+    if object.0.len() != names.len() {
+        return Err(Corrupt("names and properties do not agree"));
+    }
+    let name_bytes = names.iter().map(|name| name.len()).sum();
+    let mut builder = RecordBuilder::with_room(names.len(), name_bytes, props.0.len());
+    for name in names {
+        let stored = object.find(name).ok_or(Corrupt("names and properties do not agree"))?;
+        push_stored(&mut builder, name, stored)?;
+    }
+    Ok(builder.finish(timestamp))
+}
+
+fn push_stored(
+    builder: &mut RecordBuilder,
+    name: &str,
+    Stored(letter, raw): &Stored<'_>,
+) -> Result<(), Corrupt> {
+    const VALUE: Corrupt = Corrupt("a value does not fit its type");
+    let raw = raw.get();
+    let text = || serde_json::from_str::<Name<'_>>(raw).map(|name| name.0).map_err(|_| VALUE);
+    let (string, bytes);
+    let value = match &**letter {
+        "s" => {
+            string = unescaped(text()?).ok_or(VALUE)?;
+            ValueRef::String(&string)
+        }
+        "i" => ValueRef::Int32(raw.parse().map_err(|_| VALUE)?),
+        "l" => ValueRef::Int64(raw.parse().map_err(|_| VALUE)?),
+        "d" if raw.starts_with('"') => ValueRef::Double(special(&text()?).ok_or(VALUE)?),
+        "d" => ValueRef::Double(raw.parse().map_err(|_| VALUE)?),
+        "b" => ValueRef::Boolean(raw.parse().map_err(|_| VALUE)?),
+        "t" => {
+            let ticks = raw.parse().ok().and_then(Timestamp::from_ticks);
+            ValueRef::DateTime(ticks.ok_or(VALUE)?)
+        }
+        "g" => ValueRef::Guid(Guid::parse(&text()?).ok_or(VALUE)?),
+        "x" => {
+            bytes = BASE64.decode(&*text()?).map_err(|_| VALUE)?;
+            ValueRef::Binary(&bytes)
+        }
+        _ => return Err(Corrupt("unknown type of a property")),
+    };
+    builder.push_distinct(name, value).map_err(|_| VALUE)
+}
+
+/// A Double that is no JSON number.
+fn special(text: &str) -> Option<f64> {
+    match text {
+        "Infinity" => Some(f64::INFINITY),
+        "-Infinity" => Some(f64::NEG_INFINITY),
+        "-0" => Some(-0.0),
+        text => {
+            let bits = u64::from_str_radix(text.strip_prefix("NaN:")?, 16).ok()?;
+            Some(f64::from_bits(bits)).filter(|n| n.is_nan())
+        }
+    }
+}
+
+/// An upper bound of the entity's size by the published formula: cheap, and enough for small ones.
+pub(crate) fn size_bound(key_bytes: usize, record: RecordRef<'_>) -> i32 {
+    let bound = 4 + 2 * key_bytes + 12 * record.len() + 2 * record.as_bytes().len();
+    i32::try_from(bound).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,325 @@
+//! Pages: rows in key order, streamed from the database until the page is full.
+//!
+//! A page that one statement can answer is one statement. With a filter, or over several ranges, it is a read-only
+//! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
+//! the page is kept, and the last row looked at is always known.
+
+use crate::fault::Fault;
+use crate::filter::{self, Parameters};
+use crate::key::{self, DbKey, DbPosition};
+use crate::pool::Session;
+use crate::props::{self, JsonbRef};
+use futures_util::TryStreamExt as _;
+use rowhouse_store::{Page, Placement, Scan, StoreError, TableId};
+use rowhouse_types::{EntityKey, KeyRange, Position, Row};
+use std::pin::pin;
+use std::time::Instant;
+use tokio_postgres::types::Type;
+
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Rows that the filter is judged on at a time, first and at most.
+const FIRST_ROWS: i64 = 1000;
+const MOST_ROWS: i64 = 16_000;
+/// Points that are asked for at a time.
+const POINTS_MAX: usize = 256;
+const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $1 AND t.dropped IS NULL)";
+
+/// Which table is read, and where its partitions live.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) id: TableId,
+    pub(crate) number: i64,
+    pub(crate) placement: &'a Placement,
+}
+
+/// A page in the making.
+struct Draft<'a> {
+    scan: &'a Scan,
+    page: Page,
+    buffer: Vec<u8>,
+}
+
+/// Where a range was left.
+enum Left {
+    /// Nothing more is in it.
+    Exhausted,
+    /// More rows have to be looked at, from here on.
+    More(Position),
+    /// The page is complete.
+    Complete,
+}
+
+/// Reads one page.
+pub(crate) async fn page(
+    session: &Session,
+    source: Source<'_>,
+    scan: &Scan,
+) -> Result<Page, Fault> {
+    let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
+    let steps = steps(&scan.ranges);
+    let one_statement = steps.len() <= 1 && scan.filter.is_none();
+    if one_statement {
+        for step in steps {
+            draft.run(session, source, step).await?;
+        }
+        if draft.is_unread() {
+            session.mark_unclean();
+        }
+        return Ok(draft.page);
+    }
+    session.begin(SNAPSHOT).await?;
+    for step in steps {
+        if draft.run(session, source, step).await? {
+            break;
+        }
+    }
+    if !draft.is_unread() {
+        session.end("COMMIT").await?;
+    }
+    Ok(draft.page)
+}
+
+/// Ranges that one statement reads.
+enum Step<'a> {
+    Range(&'a KeyRange),
+    Points(Vec<EntityKey>),
+}
+
+/// Points that follow each other are asked for together.
+fn steps(ranges: &[KeyRange]) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for range in ranges {
+        match (key::point(range), steps.last_mut()) {
+            (Some(point), Some(Step::Points(points))) if points.len() < POINTS_MAX => {
+                points.push(point);
+            }
+            (Some(point), _) => steps.push(Step::Points(vec![point])),
+            (None, _) => steps.push(Step::Range(range)),
+        }
+    }
+    steps
+}
+
+impl Draft<'_> {
+    /// Whether the page is complete.
+    async fn run(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        step: Step<'_>,
+    ) -> Result<bool, Fault> {
+        match step {
+            Step::Points(points) => self.points(session, source, &points).await,
+            Step::Range(range) if self.scan.filter.is_some() => {
+                self.filtered(session, source, range).await
+            }
+            Step::Range(range) => self.unfiltered(session, source, range).await,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let (rows, scan) = (&self.page.rows, self.scan);
+        !rows.is_empty() && (scan.limit <= rows.len() || scan.max_bytes <= rows.byte_len())
+    }
+
+    /// Most rows that are still wanted, with the one where the next page starts.
+    fn wanted(&self) -> i64 {
+        let wanted = if self.is_full() { 0 } else { self.scan.limit - self.page.rows.len() };
+        i64::try_from(wanted).unwrap_or(i64::MAX - 2).min(i64::MAX - 2) + 1
+    }
+
+    /// Whether the bytes of the page ended it, so that a statement may have more rows than are worth reading: its
+    /// connection is closed instead.
+    fn is_unread(&self) -> bool {
+        self.page.next.is_some() && self.page.rows.len() < self.scan.limit && self.is_full()
+    }
+
+    async fn points(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        points: &[EntityKey],
+    ) -> Result<bool, Fault> {
+        let keys: Vec<_> = points.iter().map(DbKey::new).collect();
+        let homes: Vec<_> = points
+            .iter()
+            .map(|point| key::home(source.id, source.placement, point.partition.as_str()))
+            .collect();
+        let prefixes: Vec<&[u8]> = keys.iter().map(|key| &*key.prefix).collect();
+        let sql = format!(
+            "SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props, e.kh FROM rowhouse.entities e
+             WHERE e.tid = $1 AND e.dk = ANY($2) AND e.kp = ANY($3) AND {LIVE}"
+        );
+        let rows = session.rows(&sql, &[&source.number, &homes, &prefixes]).await?;
+        for wanted in &keys {
+            let found = rows.iter().find(|row| {
+                row.get::<_, &[u8]>(0) == &*wanted.prefix && row.get::<_, &[u8]>(6) == &*wanted.hash
+            });
+            let Some(found) = found else { continue };
+            if self.judged_here(found)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Judges a row without the database; whether the page is complete.
+    fn judged_here(&mut self, found: &tokio_postgres::Row) -> Result<bool, Fault> {
+        self.page.examined += 1;
+        let full = self.is_full();
+        let late = self.page.examined > 1 && self.scan.deadline <= Instant::now();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let (partition, row) = halves(found, &mut buffer)?;
+        let record = crate::entity::record(found, 3)?;
+        let record = record.as_ref();
+        let candidate = Row { partition, row, record };
+        let filter = self.scan.filter.as_ref();
+        let hit = filter.map_or(Ok(true), |filter| filter.matches(&candidate))?;
+        let complete = late || (hit && full);
+        if complete {
+            self.page.next = Some(Position::before(partition, row));
+        } else if hit {
+            self.page.rows.push(&candidate);
+        }
+        self.buffer = buffer;
+        Ok(complete)
+    }
+
+    async fn unfiltered(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        range: &KeyRange,
+    ) -> Result<bool, Fault> {
+        let mut parameters = Parameters::default();
+        let sql = format!(
+            "SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {}",
+            from(source, range, self.wanted(), &mut parameters)
+        );
+        let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
+        let mut stream = pin!(stream);
+        while let Some(found) = stream.try_next().await? {
+            self.page.examined += 1;
+            if self.is_full() {
+                self.page.next = Some(self.position(&found)?);
+                return Ok(true);
+            }
+            self.push(&found)?;
+        }
+        Ok(false)
+    }
+
+    async fn filtered(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        range: &KeyRange,
+    ) -> Result<bool, Fault> {
+        let mut range = range.clone();
+        let mut rows = FIRST_ROWS;
+        loop {
+            if self.scan.deadline <= Instant::now() {
+                rows = 1;
+            }
+            match self.chunk(session, source, &range, rows).await? {
+                Left::Exhausted => return Ok(false),
+                Left::Complete => return Ok(true),
+                Left::More(next) if self.scan.deadline <= Instant::now() => {
+                    self.page.next = Some(next);
+                    return Ok(true);
+                }
+                Left::More(next) => range.start = next,
+            }
+            rows = (4 * rows).min(MOST_ROWS);
+        }
+    }
+
+    /// Judges the filter on so many rows; one more row says where to go on.
+    async fn chunk(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        range: &KeyRange,
+        rows: i64,
+    ) -> Result<Left, Fault> {
+        let mut parameters = Parameters::default();
+        let from = from(source, range, rows + 1, &mut parameters);
+        let filter = self.scan.filter.as_ref().expect("there is a filter");
+        let hit = filter::sql(filter, &mut parameters);
+        let sql = format!(
+            "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM (
+                SELECT i.*, row_number() OVER () AS n, lead(true) OVER () IS NULL AS last, {hit} AS hit
+                FROM (SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS i
+            ) AS judged WHERE hit OR last LIMIT {}",
+            // One more for the row that says where to go on.
+            self.wanted() + 1
+        );
+        let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
+        let mut stream = pin!(stream);
+        let before = self.page.examined;
+        while let Some(found) = stream.try_next().await? {
+            let n: i64 = found.get(6);
+            if n > rows {
+                self.page.examined = before + rows.unsigned_abs();
+                return Ok(Left::More(self.position(&found)?));
+            }
+            self.page.examined = before + n.unsigned_abs();
+            if found.get(7) {
+                if self.is_full() {
+                    self.page.next = Some(self.position(&found)?);
+                    return Ok(Left::Complete);
+                }
+                self.push(&found)?;
+            }
+        }
+        Ok(Left::Exhausted)
+    }
+
+    fn push(&mut self, found: &tokio_postgres::Row) -> Result<(), Fault> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let (partition, row) = halves(found, &mut buffer)?;
+        let names: Vec<&str> = found.get(4);
+        let record = props::decode(found.get(3), &names, found.get::<_, JsonbRef<'_>>(5))?;
+        self.page.rows.push(&Row { partition, row, record: record.as_ref() });
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn position(&mut self, found: &tokio_postgres::Row) -> Result<Position, Fault> {
+        let (partition, row) = halves(found, &mut self.buffer)?;
+        Ok(Position::before(partition, row))
+    }
+}
+
+/// Both halves of the key of a row that starts with its columns.
+fn halves<'a>(
+    row: &tokio_postgres::Row,
+    buffer: &'a mut Vec<u8>,
+) -> Result<(&'a str, &'a str), Fault> {
+    let found = key::split(row.get(0), row.get(1), row.get(2), buffer);
+    Ok(found.ok_or_else(|| StoreError::Corrupt("a key is none".to_owned()))?)
+}
+
+/// The rows of a range in their order, at most so many. The first parameter is the table.
+fn from(source: Source<'_>, range: &KeyRange, limit: i64, parameters: &mut Parameters) -> String {
+    parameters.push(source.number, Type::INT8);
+    let mut place = |position: &DbPosition| {
+        let prefix = parameters.push(position.prefix.clone(), Type::BYTEA);
+        let rest = parameters.push(position.rest.clone(), Type::BYTEA);
+        format!("({prefix}, {rest})")
+    };
+    let start = place(&DbPosition::new(&range.start));
+    let end = place(&range.end.as_ref().map_or_else(DbPosition::end, DbPosition::new));
+    let home = match key::partition(range) {
+        Some(partition) => {
+            let home = key::home(source.id, source.placement, partition);
+            format!("AND e.dk = {}", parameters.push(home, Type::INT8))
+        }
+        None => String::new(),
+    };
+    format!(
+        "FROM rowhouse.entities e WHERE e.tid = $1 {home}
+         AND (e.kp, e.rest) >= {start} AND (e.kp, e.rest) < {end} AND {LIVE}
+         ORDER BY e.kp, e.rest LIMIT {limit}"
+    )
+}

@@ -1,0 +1,408 @@
+//! The store: every method of the contract, on the parts beside it.
+
+use crate::batch::{self, Located, Outcome, Partition};
+use crate::cache::Cache;
+use crate::entity::{self, Done, Place};
+use crate::fault::Fault;
+use crate::key::{self, DbKey};
+use crate::membership::Membership;
+use crate::options::{OpenError, Options};
+use crate::pool::{self, Pool, Session};
+use crate::{catalogue, scan, schema, sweep};
+use async_trait::async_trait;
+use rowhouse_env::{Clock, Random};
+use rowhouse_store::{
+    Account, AccountId, Batch, Command, Committed, Conflict, NewAccount, Page, Placement, Scan,
+    Store, StoreError, Table, TableId,
+};
+use rowhouse_types::{
+    AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
+};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{RwLock, RwLockReadGuard};
+use tokio::task::JoinHandle;
+
+/// How often a transaction that others were faster than is tried again.
+const TRIES: u32 = 12;
+
+/// A store on PostgreSQL.
+#[derive(Debug)]
+pub struct PostgresStore {
+    pool: Pool,
+    clock: Arc<dyn Clock>,
+    membership: Arc<Membership>,
+    cache: Arc<Cache>,
+    /// Held shared by whatever writes, and alone by closing.
+    open: RwLock<()>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+    commits: AtomicU64,
+    retries: AtomicU64,
+}
+
+/// What a store is doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    /// Connections that are open.
+    pub connections: usize,
+    /// Those that nobody uses.
+    pub idle: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// Batches that took effect.
+    pub commits: u64,
+    /// Transactions that were tried again because others were faster.
+    pub retries: u64,
+    /// How long the lease on what is cached still lasts.
+    pub lease_left: Duration,
+}
+
+impl PostgresStore {
+    /// Brings the schema up to date and joins the servers on the database.
+    pub async fn open(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, OpenError> {
+        let pool = Pool::new(&options.url, &options)?;
+        let session = pool.first().await?;
+        pool::examine(&session, options.durability).await?;
+        schema::migrate(&session).await?;
+        drop(session);
+        let cache = Arc::new(Cache::default());
+        let membership =
+            Membership::join(pool.clone(), Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
+        let membership = Arc::new(membership);
+        let background = vec![
+            tokio::spawn(Arc::clone(&membership).keep_renewing()),
+            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+        ];
+        Ok(Self {
+            pool,
+            clock,
+            membership,
+            cache,
+            open: RwLock::new(()),
+            background: Mutex::new(background),
+            commits: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+        })
+    }
+
+    /// What it is doing now.
+    pub fn stats(&self) -> Stats {
+        let (connections, idle, waiting) = self.pool.usage();
+        Stats {
+            connections,
+            idle,
+            waiting,
+            commits: self.commits.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            lease_left: self.membership.lease_left(),
+        }
+    }
+
+    /// Kept while something is written; refused once the store closes.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, StoreError> {
+        self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
+    }
+
+    /// What is known of a table for ever: who it belongs to and where its partitions live.
+    async fn known(&self, id: TableId) -> Result<Arc<Table>, Fault> {
+        if let Some(table) = self.cache.table_of(id) {
+            return Ok(table);
+        }
+        let read = self.cache.generation();
+        let session = self.pool.session().await?;
+        let found = catalogue::table_of(&session, id).await?;
+        let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
+        self.cache.keep_table(read, &table);
+        Ok(table)
+    }
+
+    /// Reads on a connection; once more on another if it was lost.
+    async fn read<T, F>(&self, work: impl Fn(Session) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        match work(self.pool.session().await?).await {
+            Err(Fault::Lost(error)) => {
+                tracing::debug!(%error, "a connection was lost; reading again");
+                work(self.pool.session().await?).await.map_err(Fault::of_a_read)
+            }
+            result => result.map_err(Fault::of_a_read),
+        }
+    }
+
+    /// Changes accounts or tables; returns when no other server acts on what was before.
+    async fn change<T, F>(&self, work: impl FnOnce(Arc<Session>) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let _open = self.enter()?;
+        let session = Arc::new(self.pool.session().await?);
+        let changed = catalogue::change(session, work).await;
+        self.cache.forget();
+        let (version, result) = changed.map_err(Fault::of_a_write)?;
+        self.membership.announce(version).await.map_err(Fault::of_a_write)?;
+        Ok(result)
+    }
+
+    async fn get_of(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let home = key::home(table, &known.placement, key.partition.as_str());
+        let db_key = DbKey::new(key);
+        let place = Place { home, table: number, key: &db_key };
+        self.read(|session| async move { entity::get(&session, place).await }).await
+    }
+
+    /// Every command, with where its entity lives.
+    async fn locate(&self, batch: Batch) -> Result<Vec<Located>, Fault> {
+        let mut placements: HashMap<TableId, Placement> = HashMap::new();
+        for (index, Command::Entity { table, .. }) in batch.commands.iter().enumerate() {
+            if placements.contains_key(table) {
+                continue;
+            }
+            // A table that is not there is named after the commands before it were judged.
+            let placement = match self.known(*table).await {
+                Ok(known) => known.placement.clone(),
+                Err(Fault::Rejected(..)) if index > 0 => Placement::default(),
+                Err(fault) => return Err(fault),
+            };
+            placements.insert(*table, placement);
+        }
+        Ok(batch::locate(batch, |Command::Entity { table, key, .. }| Partition {
+            table: catalogue::number(*table).unwrap_or(-1),
+            home: key::home(*table, &placements[table], key.partition.as_str()),
+        }))
+    }
+
+    async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
+        let session = self.pool.session().await?;
+        if let Some(outcome) = self.as_statement(&session, commands).await? {
+            return Ok(outcome);
+        }
+        for attempt in 1.. {
+            let tick = self.membership.tick().await?;
+            match batch::as_transaction(&session, commands, tick).await {
+                Err(Fault::Raced(_) | Fault::Unmet) if attempt < TRIES => {
+                    self.retries.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
+                }
+                result => return result,
+            }
+        }
+        Err(StoreError::Busy.into())
+    }
+
+    /// None if it takes a transaction.
+    async fn as_statement(
+        &self,
+        session: &Session,
+        commands: &[Located],
+    ) -> Result<Option<Outcome>, Fault> {
+        let tick = self.membership.tick().await?;
+        let [located] = commands else {
+            return match batch::as_statement(session, commands, tick).await {
+                Err(Fault::Raced(_)) => Ok(None),
+                result => result,
+            };
+        };
+        let Command::Entity { key, condition, write, .. } = &located.command;
+        if !entity::is_plain(key, *condition, write) {
+            return Ok(None);
+        }
+        let Partition { home, table } = located.partition;
+        let place = Place { home, table, key: &located.key };
+        let one = |tick, transaction| Some(Outcome { ticks: vec![tick], transaction });
+        match entity::write(session, place, *condition, write, tick).await {
+            Ok(Done::Written { tick: stored, transaction }) => {
+                let is_delete = matches!(write, rowhouse_store::Write::Delete);
+                Ok(one(if is_delete { tick.at } else { stored }, transaction))
+            }
+            Ok(Done::Nothing) => Ok(one(tick.at, 0)),
+            Ok(Done::Undecided) | Err(Fault::Raced(_) | Fault::Unmet) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
+        self.get_of(table, key).await
+    }
+
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let scan = &scan;
+        let source = scan::Source { id: table, number, placement: &known.placement };
+        self.read(|session| async move { scan::page(&session, source, scan).await }).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        let _open = self.enter()?;
+        if batch.commands.is_empty() {
+            return Ok(Committed { sequence: 0, timestamps: Vec::new() });
+        }
+        let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
+        let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
+        let latest = outcome.ticks.iter().copied().max().unwrap_or(0);
+        self.membership.observe(latest).await.map_err(Fault::of_a_write)?;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        let timestamp = |&tick: &i64| {
+            let tick = u64::try_from(tick).ok().and_then(Timestamp::from_ticks);
+            tick.ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))
+        };
+        Ok(Committed {
+            sequence: outcome.transaction.unsigned_abs(),
+            timestamps: outcome.ticks.iter().map(timestamp).collect::<Result<_, _>>()?,
+        })
+    }
+
+    async fn table(
+        &self,
+        account: AccountId,
+        name: &TableName,
+    ) -> Result<Option<Arc<Table>>, StoreError> {
+        let folded = name.folded();
+        if self.membership.trusts_cache()
+            && let Some(table) = self.cache.table(account, &folded)
+        {
+            return Ok(Some(table));
+        }
+        let (read, folded) = (self.cache.generation(), &folded);
+        let found =
+            self.read(|session| async move { catalogue::table(&session, account, folded).await }).await?;
+        let found = found.map(Arc::new);
+        if let Some(table) = &found {
+            self.cache.keep_table(read, table);
+        }
+        Ok(found)
+    }
+
+    async fn tables(
+        &self,
+        account: AccountId,
+        from: Option<&FoldedName>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Table>>, StoreError> {
+        self.read(|session| async move { catalogue::tables(&session, account, from, limit).await }).await
+    }
+
+    async fn create_table(
+        &self,
+        account: AccountId,
+        name: &TableName,
+        placement: Placement,
+    ) -> Result<Arc<Table>, StoreError> {
+        let now = self.clock.now();
+        let create = |session: Arc<Session>| async move {
+            catalogue::create_table(&session, account, name, &placement, now).await
+        };
+        self.change(create).await.map(Arc::new)
+    }
+
+    async fn drop_table(&self, table: TableId) -> Result<(), StoreError> {
+        self.change(|session| async move { catalogue::drop_table(&session, table).await }).await
+    }
+
+    async fn set_policies(
+        &self,
+        table: TableId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            catalogue::set_policies(&session, table, &policies).await
+        };
+        self.change(set).await
+    }
+
+    async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
+        if self.membership.trusts_cache()
+            && let Some(account) = self.cache.account(name)
+        {
+            return Ok(Some(account));
+        }
+        let read = self.cache.generation();
+        let found = self.read(|session| async move { catalogue::account(&session, name).await }).await?;
+        let found = found.map(Arc::new);
+        if let Some(account) = &found {
+            self.cache.keep_account(read, account);
+        }
+        Ok(found)
+    }
+
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        self.read(|session| async move { catalogue::accounts(&session).await }).await
+    }
+
+    async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
+        let now = self.clock.now();
+        let create = |session: Arc<Session>| async move {
+            catalogue::create_account(&session, &account, now).await?;
+            let created = catalogue::account(&session, &account.name).await?;
+            created.ok_or_else(|| Conflict::AccountNotFound.into())
+        };
+        self.change(create).await.map(Arc::new)
+    }
+
+    async fn set_account_keys(
+        &self,
+        account: AccountId,
+        keys: [Box<[u8]>; 2],
+    ) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            catalogue::set_account_keys(&session, account, &keys).await
+        };
+        self.change(set).await
+    }
+
+    async fn set_account_setting(
+        &self,
+        account: AccountId,
+        name: &str,
+        value: Option<Box<[u8]>>,
+    ) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            catalogue::set_account_setting(&session, account, name, value.as_deref()).await
+        };
+        self.change(set).await
+    }
+
+    async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
+        let remove =
+            |session: Arc<Session>| async move { catalogue::remove_account(&session, account).await };
+        self.change(remove).await
+    }
+
+    fn ready(&self) -> Result<(), StoreError> {
+        drop(self.enter()?);
+        if self.membership.trusts_cache() {
+            Ok(())
+        } else {
+            Err(StoreError::unavailable("the database does not answer"))
+        }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let tasks = std::mem::take(
+            &mut *self.background.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        // Everything that was accepted has been answered once this is held; it is never given back.
+        std::mem::forget(self.open.write().await);
+        for task in tasks {
+            task.abort();
+        }
+        let left = self.membership.leave().await;
+        self.pool.close();
+        left.map_err(Fault::of_a_write)
+    }
+}

@@ -1,0 +1,73 @@
+//! The rows of dropped tables: removed in small steps, by one server at a time.
+
+use crate::fault::Fault;
+use crate::pool::{Pool, Session};
+use std::time::Duration;
+
+/// How often a server looks for something to sweep.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two steps: others come first.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Rows of a step.
+const ROWS: i64 = 1000;
+/// Held by whoever sweeps.
+const LOCK: i64 = 0x726F_7768_6F75_7366;
+
+const NEXT: &str = "SELECT t.tid, t.dropped < clock_timestamp() - interval '2 minutes'
+    FROM rowhouse.tables t WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
+    ORDER BY t.dropped OFFSET $2 LIMIT 1";
+const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND e.kp <= coalesce(
+    (SELECT b.kp FROM rowhouse.entities b WHERE b.tid = $1 ORDER BY b.kp OFFSET $2 LIMIT 1), '\\xFF')";
+/// A write that began before the drop may end after it, so a table's row stays for longer than any statement takes.
+const FORGET: &str = "DELETE FROM rowhouse.tables t WHERE t.tid = $1";
+
+/// Sweeps for as long as the store is open.
+pub(crate) async fn keep_sweeping(pool: Pool) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(fault) = sweep(&pool).await {
+            tracing::debug!(?fault, "sweeping goes on later");
+        }
+    }
+}
+
+/// Until nothing is left, or another server does it.
+async fn sweep(pool: &Pool) -> Result<(), Fault> {
+    let mut skipped = 0;
+    loop {
+        let session = pool.session().await?;
+        session.begin("BEGIN").await?;
+        let swept = step(&session, skipped).await?;
+        session.end("COMMIT").await?;
+        drop(session);
+        match swept {
+            Swept::Rows => tokio::time::sleep(PAUSE).await,
+            Swept::Table => {}
+            Swept::Waits => skipped += 1,
+            Swept::Nothing => return Ok(()),
+        }
+    }
+}
+
+/// What a step did.
+enum Swept {
+    Rows,
+    /// A table is gone for good.
+    Table,
+    /// A table has no rows, but may get some from a write that is under way.
+    Waits,
+    Nothing,
+}
+
+async fn step(session: &Session, skip: i64) -> Result<Swept, Fault> {
+    let Some(row) = session.row(NEXT, &[&LOCK, &skip]).await? else { return Ok(Swept::Nothing) };
+    let (table, is_old): (i64, bool) = (row.get(0), row.get(1));
+    if session.execute(STEP, &[&table, &(ROWS - 1)]).await? > 0 {
+        return Ok(Swept::Rows);
+    }
+    if !is_old {
+        return Ok(Swept::Waits);
+    }
+    session.execute(FORGET, &[&table]).await?;
+    Ok(Swept::Table)
+}
