@@ -149,6 +149,55 @@ impl TestPostgres {
         self.own_mut().watchdog.is_running()
     }
 
+    /// What it calls itself as a standby, and in the titles of its processes.
+    pub fn name(&self) -> String {
+        self.own().name()
+    }
+
+    /// A copy that follows this server. It takes reads, and writes once it is promoted.
+    pub fn standby(&self) -> Self {
+        let mut own = Own::new();
+        own.copy(self.own().port);
+        let standby = Self::launch(own);
+        // Whom its primary waits for is copied too; a server that is promoted would wait in vain.
+        let alone = "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()";
+        standby.execute(FIRST_DATABASE, alone);
+        standby
+    }
+
+    /// From now on a commit is acknowledged when the standby of that name has synced it too.
+    pub fn make_synchronous(&self, name: &str) {
+        let sql = format!("ALTER SYSTEM SET synchronous_standby_names = '\"{name}\"'");
+        self.execute(FIRST_DATABASE, &format!("{sql}; SELECT pg_reload_conf()"));
+        let sql = "SELECT sync_state FROM pg_stat_replication WHERE application_name";
+        self.wait_for("a synchronous standby", &format!("{sql} = '{name}'"), "sync");
+        // Commits wait once the checkpointer has read the setting, which it has before it makes a checkpoint
+        // for a connection that began after all processes were told.
+        self.execute(FIRST_DATABASE, "CHECKPOINT");
+    }
+
+    /// Makes a standby take writes.
+    pub fn promote(&mut self) {
+        self.execute(FIRST_DATABASE, "SELECT pg_promote(wait => false)");
+        self.wait_for("the promotion", "SELECT pg_is_in_recovery()", "f");
+    }
+
+    /// Waits until reads of this standby show everything that its primary has committed so far.
+    pub fn wait_for_replay(&self, primary: &Self) {
+        let written = primary.execute(FIRST_DATABASE, "SELECT pg_current_wal_flush_lsn()");
+        let sql = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
+        self.wait_for("the replay", &sql, "t");
+    }
+
+    fn wait_for(&self, what: &str, sql: &str, expected: &str) {
+        let began = Instant::now();
+        while self.execute(FIRST_DATABASE, sql) != expected {
+            let hope = began.elapsed() < WITHIN;
+            assert!(hope, "waited for {what} in vain:\n{}", self.own().log_end());
+            std::thread::sleep(EVERY);
+        }
+    }
+
     fn own(&self) -> &Own {
         self.own.as_ref().unwrap_or_else(|| panic!("the server of {VARIABLE} is not ours"))
     }
@@ -188,6 +237,20 @@ impl Own {
         arguments.push("--no-sync".to_owned());
         arguments.extend_from_slice(further);
         self.run("initdb", &arguments);
+    }
+
+    fn copy(&mut self, port: u16) {
+        let arguments = [
+            format!("--pgdata={}", self.watchdog.data().display()),
+            format!("--dbname={}", Address::local(port).before),
+            // The primary keeps what the standby has not got yet.
+            "--create-slot".to_owned(),
+            format!("--slot={}", self.name()),
+            "--write-recovery-conf".to_owned(),
+            "--checkpoint=fast".to_owned(),
+            "--no-sync".to_owned(),
+        ];
+        self.run("pg_basebackup", &arguments);
     }
 
     fn run(&mut self, program: &str, arguments: &[String]) {
@@ -240,7 +303,6 @@ impl Own {
         assert!(self.watchdog.ended_well(), "PostgreSQL stopped badly:\n{}", self.log_end());
     }
 
-    /// In the titles of its processes, and what a standby calls itself.
     fn name(&self) -> String {
         format!("rowhouse_{}", self.port)
     }

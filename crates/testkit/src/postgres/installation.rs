@@ -1,7 +1,6 @@
 //! The PostgreSQL of this machine: where its programs are, and the user they run as.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -58,11 +57,9 @@ impl Installation {
         quoted.collect::<Vec<_>>().join(" ")
     }
 
-    /// Gives a directory of ours to the user that the programs run as.
-    pub(super) fn give(&self, directory: &Path) {
-        if let Some(Owner { uid, gid }) = self.owner {
-            chown(directory, Some(uid), Some(gid)).expect("root may give it away");
-        }
+    /// The user that the programs run as, if it is not us.
+    pub(super) fn owner(&self) -> Option<String> {
+        self.owner.as_ref().map(|Owner { uid, gid }| format!("{uid}:{gid}"))
     }
 }
 

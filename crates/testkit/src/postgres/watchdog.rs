@@ -1,6 +1,7 @@
 //! The process between a test and its server, which outlives the test for as long as it takes to clean up.
 
 use super::installation::Installation;
+use rowhouse_env::{Random, SystemRandom};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -23,18 +24,19 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// A watchdog of a new directory, which belongs to the user that servers run as.
     pub(super) fn start() -> Self {
-        let directory = tempfile::Builder::new().prefix("rowhouse-postgres-").tempdir();
-        let directory = directory.expect("a temporary directory can be made").keep();
-        Installation::get().give(&directory);
+        let mut bytes = [0; 8];
+        SystemRandom.fill(&mut bytes);
+        let name = format!("rowhouse-postgres-{:016x}", u64::from_le_bytes(bytes));
+        let directory = std::env::temp_dir().join(name);
         let mut child = without_settings(Command::new("sh"))
             .args(["-c", SCRIPT, "watchdog"])
             .arg(&directory)
+            .args(Installation::get().owner())
             .current_dir("/")
             // Whatever is sent to the group of the test, such as Ctrl-C, does not reach it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .expect("a shell can be started");
         let orders = child.stdin.take();

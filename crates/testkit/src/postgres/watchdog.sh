@@ -1,15 +1,20 @@
 # Holds one PostgreSQL server for a test, and leaves nothing of it behind however the test ends.
 #
-#   sh -c "$(cat watchdog.sh)" watchdog DIRECTORY
+#   sh -c "$(cat watchdog.sh)" watchdog DIRECTORY [UID:GID]
 #
-# Each line of standard input is a command to be run here; its exit status is the answer. End of file comes
-# when the test process ends in any way: then the server is killed and the directory is removed.
+# Makes the directory, for that user. Each line of standard input is a command to be run here; its exit status
+# is the answer. End of file comes when the test process ends in any way: then the server is killed and the
+# directory is removed.
 directory=$1
+owner=$2
 server=
-exec 2>>"$directory/postgres.log"
 
 # Only end of file ends this. A test that is gone before it was answered must not end it earlier.
 trap '' HUP INT TERM PIPE
+
+mkdir -m 700 "$directory" || exit
+[ -z "$owner" ] || chown "$owner" "$directory"
+exec 2>>"$directory/postgres.log"
 
 # Whether the server lives. A number that the system has given to somebody else is not our child.
 running() {
