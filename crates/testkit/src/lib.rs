@@ -1,6 +1,7 @@
 //! What tests of the whole product share: the built server, and a client that may also misbehave.
 //!
 //! [`TestServer`] runs the binary on free ports and a directory of its own, kills and restarts it.
+//! [`TestPostgres`] does the same with a PostgreSQL for the engine that needs one.
 //! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
 //! that a test can say what no library would. Both block: a test that wants many at once uses threads.
 //!
@@ -12,6 +13,8 @@ mod connection;
 pub mod history;
 mod load;
 #[cfg(unix)]
+mod postgres;
+#[cfg(unix)]
 mod power;
 mod server;
 mod victim;
@@ -20,6 +23,8 @@ pub use batch::{BatchAnswer, Operation, Part, multipart};
 pub use client::{Client, DEV_ACCOUNT, DEV_KEY, encode, entity_path};
 pub use connection::{Connection, Response};
 pub use load::{Cutoff, Load, Losses, Tally};
+#[cfg(unix)]
+pub use postgres::TestPostgres;
 #[cfg(unix)]
 pub use power::{Disk, HeldBack, Image, Liar};
 pub use server::{TestServer, binary, count_from, is_release, seed};
