@@ -23,7 +23,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < WITHIN, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
