@@ -77,8 +77,19 @@ EXCEPTION WHEN feature_not_supported THEN
 END
 $$;
 
--- The id of a table that is there; RH001 if it is not.
-CREATE FUNCTION rowhouse.live(id bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+-- The names of both, those that are new last.
+CREATE FUNCTION rowhouse.merged_names(old text[], new text[]) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF new <@ old THEN
+        RETURN old;
+    END IF;
+    RETURN old || ARRAY(SELECT n FROM unnest(new) WITH ORDINALITY AS added(n, place)
+                        WHERE n <> ALL (old) ORDER BY place);
+END
+$$;
+
+-- The id of a table that is there; RH001 if it is not. Volatile, so that no plan keeps what it said.
+CREATE FUNCTION rowhouse.live(id bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM FROM rowhouse.tables WHERE tid = id AND dropped IS NULL;
     IF NOT FOUND THEN

@@ -322,7 +322,8 @@ async fn write(
     tick: i64,
 ) -> Result<(), Fault> {
     let changed = || entities.iter().filter(|(_, entity)| entity.written);
-    let gone = || changed().filter(|(_, entity)| entity.current.is_none() && entity.stored.is_some());
+    let gone =
+        || changed().filter(|(_, entity)| entity.current.is_none() && entity.stored.is_some());
     let prefixes: Vec<&[u8]> = gone().map(|(key, _)| &*key.prefix).collect();
     if !prefixes.is_empty() {
         let hashes: Vec<&[u8]> = gone().map(|(key, _)| &*key.hash).collect();
@@ -346,10 +347,7 @@ async fn write(
 }
 
 /// What the batch is, with every command where its entity lives.
-pub(crate) fn locate(
-    batch: Batch,
-    mut home: impl FnMut(&Command) -> Partition,
-) -> Vec<Located> {
+pub(crate) fn locate(batch: Batch, mut home: impl FnMut(&Command) -> Partition) -> Vec<Located> {
     let located = |command: Command| {
         let partition = home(&command);
         let Command::Entity { key, .. } = &command;

@@ -92,13 +92,15 @@ pub(crate) async fn create_account(
     new: &NewAccount,
     now: Timestamp,
 ) -> Result<(), Fault> {
-    let sql = "UPDATE rowhouse.catalogue SET last_account = last_account + 1 RETURNING last_account";
+    let sql =
+        "UPDATE rowhouse.catalogue SET last_account = last_account + 1 RETURNING last_account";
     let row = session.row(sql, &[]).await?;
     let id: i64 = row.map_or(0, |row| row.get(0));
     let sql = "INSERT INTO rowhouse.accounts VALUES ($1, $2, $3, $4, $5, 1) ON CONFLICT (name) DO NOTHING";
     let [key1, key2] = &new.keys;
     let created = ticks(now);
-    let done = session.execute(sql, &[&id, &new.name.as_str(), &created, &&**key1, &&**key2]).await?;
+    let done =
+        session.execute(sql, &[&id, &new.name.as_str(), &created, &&**key1, &&**key2]).await?;
     if done == 0 { Err(Conflict::AccountExists.into()) } else { Ok(()) }
 }
 
@@ -107,7 +109,8 @@ pub(crate) async fn set_account_keys(
     account: AccountId,
     [key1, key2]: &[Box<[u8]>; 2],
 ) -> Result<(), Fault> {
-    let sql = "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3, version = version + 1 WHERE id = $1";
+    let sql =
+        "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3, version = version + 1 WHERE id = $1";
     let done = session.execute(sql, &[&i64::from(account.0), &&**key1, &&**key2]).await?;
     if done == 0 { Err(Conflict::AccountNotFound.into()) } else { Ok(()) }
 }
@@ -123,16 +126,13 @@ pub(crate) async fn set_account_setting(
     if session.execute(sql, &[&id]).await? == 0 {
         return Err(Conflict::AccountNotFound.into());
     }
-    match value {
-        Some(value) => {
-            let sql = "INSERT INTO rowhouse.account_settings VALUES ($1, $2, $3)
-                ON CONFLICT (account, name) DO UPDATE SET value = excluded.value";
-            session.execute(sql, &[&id, &name, &value]).await?;
-        }
-        None => {
-            let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1 AND name = $2";
-            session.execute(sql, &[&id, &name]).await?;
-        }
+    if let Some(value) = value {
+        let sql = "INSERT INTO rowhouse.account_settings VALUES ($1, $2, $3)
+            ON CONFLICT (account, name) DO UPDATE SET value = excluded.value";
+        session.execute(sql, &[&id, &name, &value]).await?;
+    } else {
+        let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1 AND name = $2";
+        session.execute(sql, &[&id, &name]).await?;
     }
     Ok(())
 }
@@ -187,7 +187,8 @@ pub(crate) async fn create_table(
 }
 
 pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), Fault> {
-    let sql = "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE tid = $1 AND dropped IS NULL";
+    let sql =
+        "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE tid = $1 AND dropped IS NULL";
     let id = number(table).ok_or(Conflict::TableNotFound)?;
     if session.execute(sql, &[&id]).await? == 0 {
         return Err(Conflict::TableNotFound.into());

@@ -23,14 +23,14 @@ pub(crate) const OR_REPLACE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
 const OR_MERGE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
     ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
     size = e.size + excluded.size,
-    names = e.names || ARRAY(SELECT n FROM unnest(excluded.names) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+    names = rowhouse.merged_names(e.names, excluded.names),
     props = e.props || excluded.props";
 /// As [`OR_MERGE`]; fails with all other rows if the result may be beyond the limits of an entity.
 pub(crate) const OR_MERGE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
     ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
     size = rowhouse.require(e.size + excluded.size <= 1048576
         AND cardinality(e.names) + cardinality(excluded.names) <= 252, e.size + excluded.size),
-    names = e.names || ARRAY(SELECT n FROM unnest(excluded.names) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+    names = rowhouse.merged_names(e.names, excluded.names),
     props = e.props || excluded.props";
 /// Exactly what is given: the transaction has locked what was there and chosen the tick.
 pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
@@ -41,11 +41,13 @@ pub(crate) const RETURNING: &str = "RETURNING e.ts, pg_current_xact_id()::text::
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
-const REPLACE: &str = "ts = GREATEST($6, (e.ts / 64 + 1) * 64 + $6 % 64), size = $7, names = $8, props = $9";
-const MERGE: &str = "ts = GREATEST($6, (e.ts / 64 + 1) * 64 + $6 % 64), size = e.size + $7,
-    names = e.names || ARRAY(SELECT n FROM unnest($8::text[]) AS n WHERE n COLLATE \"C\" <> ALL (e.names)),
+const REPLACE: &str = "ts = GREATEST($6::bigint, (e.ts / 64 + 1) * 64 + $6::bigint % 64), size = $7, names = $8, props = $9";
+const MERGE: &str =
+    "ts = GREATEST($6::bigint, (e.ts / 64 + 1) * 64 + $6::bigint % 64), size = e.size + $7,
+    names = rowhouse.merged_names(e.names, $8),
     props = e.props || $9";
-const MERGE_FITS: &str = "e.size + $7 <= 1048576 AND cardinality(e.names) + cardinality($8::text[]) <= 252";
+const MERGE_FITS: &str =
+    "e.size + $7 <= 1048576 AND cardinality(e.names) + cardinality($8::text[]) <= 252";
 
 /// Where an entity is.
 #[derive(Clone, Copy)]
@@ -154,9 +156,8 @@ async fn insert(
     let filter = if only_if.is_empty() { "" } else { "WHERE" };
     let sql = format!("{INSERT} {conflict} {filter} {only_if} {RETURNING}");
     let DbKey { prefix, hash, rest, partition_len } = key;
-    let values: crate::pool::Values<'_> = &[
-        &home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props,
-    ];
+    let values: crate::pool::Values<'_> =
+        &[&home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props];
     let row = session.row(&sql, values).await?;
     Ok(row.map(|row| Done::Written { tick: row.get(0), transaction: row.get(1) }))
 }

@@ -132,7 +132,10 @@ fn of_property(
                 let value = parameters.push_boxed(value, ty);
                 if edm_type == EdmType::Double {
                     let nan = format!("left(i.props->{name}->>1, 3) = 'NaN'");
-                    let _ = write!(out, "CASE WHEN {nan} THEN {not_a_number} ELSE {stored} {operator} {value} END");
+                    let _ = write!(
+                        out,
+                        "CASE WHEN {nan} THEN {not_a_number} ELSE {stored} {operator} {value} END"
+                    );
                 } else {
                     let _ = write!(out, "{stored} {operator} {value}");
                 }
@@ -155,13 +158,13 @@ enum Widened {
 
 /// The stored types that the literal compares with, and the literal as a value of each.
 fn widened(literal: &Value) -> Vec<(EdmType, Widened)> {
-    let double = |n: f64| match n.is_nan() {
-        true => (EdmType::Double, Widened::NaN),
-        false => (EdmType::Double, Widened::Value(Box::new(n), Type::FLOAT8)),
+    let double = |n: f64| {
+        let value =
+            if n.is_nan() { Widened::NaN } else { Widened::Value(Box::new(n), Type::FLOAT8) };
+        (EdmType::Double, value)
     };
-    let of = |edm_type, value: Box<dyn ToSql + Sync + Send>, ty| {
-        (edm_type, Widened::Value(value, ty))
-    };
+    let of =
+        |edm_type, value: Box<dyn ToSql + Sync + Send>, ty| (edm_type, Widened::Value(value, ty));
     match literal {
         Value::String(text) => {
             vec![of(EdmType::String, Box::new(escaped(text).into_owned()), Type::TEXT)]
@@ -215,8 +218,5 @@ fn operator(comparison: Comparison) -> &'static str {
 
 /// Whether a value of a type that does not compare satisfies it.
 fn accepts_less(comparison: Comparison) -> bool {
-    matches!(
-        comparison,
-        Comparison::NotEqual | Comparison::LessThan | Comparison::LessThanOrEqual
-    )
+    matches!(comparison, Comparison::NotEqual | Comparison::LessThan | Comparison::LessThanOrEqual)
 }

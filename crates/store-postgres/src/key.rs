@@ -146,7 +146,17 @@ mod tests {
             home(TableId(1), &group(None), "pé"),
             home(TableId(1), &group(Some(0)), "x"),
         ];
-        let expected = [0i64; 9];
+        let expected = [
+            4_549_668_764_635_936_712,
+            -2_066_489_299_766_449_407,
+            -8_953_278_708_006_059_943,
+            -539_142_951_293_758_301,
+            -539_142_951_293_758_301,
+            2_329_250_460_183_523_423,
+            2_329_250_460_183_523_423,
+            2_329_250_460_183_523_423,
+            -2_136_157_212_006_605_820,
+        ];
         assert_eq!(homes, expected);
     }
 
@@ -212,10 +222,8 @@ mod tests {
         assert_eq!(point(&KeyRange::all()), None);
         assert_eq!(partition(&KeyRange::point("p", "r")), Some("p"));
         assert_eq!(partition(&KeyRange::partition("p")), Some("p"));
-        let rows = KeyRange {
-            start: Position::after("p", "a"),
-            end: Some(Position::before("p", "b")),
-        };
+        let rows =
+            KeyRange { start: Position::after("p", "a"), end: Some(Position::before("p", "b")) };
         assert_eq!(partition(&rows), Some("p"));
         let rest = KeyRange {
             start: Position::after("p", "a"),

@@ -76,10 +76,14 @@ pub enum OpenError {
     #[error("the database is PostgreSQL {0}; version 15 or later is needed")]
     Version(String),
     /// Writes are answered before they are on disk.
-    #[error("the database runs with {0}=off, so answered writes may be lost; set it to on, or start with --ephemeral")]
+    #[error(
+        "the database runs with {0}=off, so answered writes may be lost; set it to on, or start with --ephemeral"
+    )]
     NotDurable(&'static str),
     /// Written by a later release.
-    #[error("the database has schema {found}, which is newer than {known}, the latest that this release knows; upgrade Rowhouse")]
+    #[error(
+        "the database has schema {found}, which is newer than {known}, the latest that this release knows; upgrade Rowhouse"
+    )]
     Newer {
         /// What the database has.
         found: i32,

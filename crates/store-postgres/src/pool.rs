@@ -3,8 +3,7 @@
 use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime,
-    Timeouts,
+    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
 use rowhouse_store::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,7 +140,6 @@ impl Session {
     pub(crate) fn mark_unclean(&self) {
         self.unclean.store(true, Ordering::Relaxed);
     }
-
 
     /// A statement that this connection keeps prepared.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {

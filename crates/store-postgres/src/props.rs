@@ -43,10 +43,7 @@ impl ToSql for Jsonb {
 pub(crate) struct JsonbRef<'a>(&'a str);
 
 impl<'a> tokio_postgres::types::FromSql<'a> for JsonbRef<'a> {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         let (&version, text) = raw.split_first().ok_or("an empty jsonb")?;
         if version != 1 {
             return Err("an unknown version of jsonb".into());

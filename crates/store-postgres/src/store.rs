@@ -73,7 +73,8 @@ impl PostgresStore {
         drop(session);
         let cache = Arc::new(Cache::default());
         let membership =
-            Membership::join(pool.clone(), Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
+            Membership::join(pool.clone(), Arc::clone(&cache), Arc::clone(&clock), &*random)
+                .await?;
         let membership = Arc::new(membership);
         let background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
@@ -276,8 +277,9 @@ impl Store for PostgresStore {
             return Ok(Some(table));
         }
         let (read, folded) = (self.cache.generation(), &folded);
-        let found =
-            self.read(|session| async move { catalogue::table(&session, account, folded).await }).await?;
+        let found = self
+            .read(|session| async move { catalogue::table(&session, account, folded).await })
+            .await?;
         let found = found.map(Arc::new);
         if let Some(table) = &found {
             self.cache.keep_table(read, table);
@@ -291,7 +293,8 @@ impl Store for PostgresStore {
         from: Option<&FoldedName>,
         limit: usize,
     ) -> Result<Vec<Arc<Table>>, StoreError> {
-        self.read(|session| async move { catalogue::tables(&session, account, from, limit).await }).await
+        self.read(|session| async move { catalogue::tables(&session, account, from, limit).await })
+            .await
     }
 
     async fn create_table(
@@ -329,7 +332,8 @@ impl Store for PostgresStore {
             return Ok(Some(account));
         }
         let read = self.cache.generation();
-        let found = self.read(|session| async move { catalogue::account(&session, name).await }).await?;
+        let found =
+            self.read(|session| async move { catalogue::account(&session, name).await }).await?;
         let found = found.map(Arc::new);
         if let Some(account) = &found {
             self.cache.keep_account(read, account);
@@ -375,8 +379,9 @@ impl Store for PostgresStore {
     }
 
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
-        let remove =
-            |session: Arc<Session>| async move { catalogue::remove_account(&session, account).await };
+        let remove = |session: Arc<Session>| async move {
+            catalogue::remove_account(&session, account).await
+        };
         self.change(remove).await
     }
 
@@ -390,9 +395,8 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let tasks = std::mem::take(
-            &mut *self.background.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let tasks =
+            std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
         if tasks.is_empty() {
             return Ok(());
         }

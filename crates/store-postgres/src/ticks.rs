@@ -6,16 +6,12 @@
 
 use rowhouse_types::Timestamp;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// How many servers there can be.
 pub(crate) const SLOTS: i64 = 64;
 /// How far ahead of its ticks a server moves its mark.
-pub(crate) const AHEAD: i64 = ticks_of(Duration::from_secs(2));
-
-const fn ticks_of(time: Duration) -> i64 {
-    (time.as_secs() * 10_000_000) as i64
-}
+pub(crate) const AHEAD: i64 = 2 * TICKS_PER_SECOND;
+const TICKS_PER_SECOND: i64 = 10_000_000;
 
 /// A tick and the slot that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

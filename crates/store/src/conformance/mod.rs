@@ -197,7 +197,7 @@ where
 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
-        .enable_time()
+        .enable_all()
         .build()
         .expect("a runtime can be made");
     runtime.block_on(async { test(engine()).await });
