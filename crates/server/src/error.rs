@@ -29,8 +29,8 @@ pub enum ServerError {
     },
     /// The database could not be reached in time.
     #[error(
-        "the database {place} could not be reached within {seconds} seconds: {reason}: start it, or \
-         check --store"
+        "the database {place} could not be reached within {seconds} s: {reason}: start it, or check \
+         --store"
     )]
     Unreachable {
         /// Host, port and name.
