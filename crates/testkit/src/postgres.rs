@@ -25,7 +25,7 @@ use watchdog::{Watchdog, without_settings};
 /// How long a server may take to do what it was told, recovery included, even on a busy machine.
 const WITHIN: Duration = Duration::from_mins(1);
 /// How often we look whether it has.
-const EVERY: Duration = Duration::from_millis(20);
+const EVERY: Duration = Duration::from_millis(50);
 /// Below the ports that systems give to outgoing connections: a server that is down keeps its own.
 const PORTS: Range<u16> = 10_000..30_000;
 /// Lines of the log that are shown when something went wrong.
