@@ -3,7 +3,7 @@
 use crate::admin_client::AdminClient;
 use crate::{Failure, output};
 use clap::{Args, Subcommand};
-use rowhouse_server::{ADMIN_TOKEN_FILE, Config};
+use rowhouse_server::{ADMIN_TOKEN_FILE, Config, DatabaseAddress};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -90,6 +90,13 @@ enum Action {
 
 impl AccountCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.data.as_deref().is_some_and(DatabaseAddress::is_meant_by) {
+            return Err(
+                "--data takes the directory of the server that holds its admin token, not the \
+                        database: accounts are managed through a running server"
+                    .to_owned(),
+            );
+        }
         let token_file = self
             .admin_token_file
             .unwrap_or_else(|| self.data.unwrap_or(Config::default().data).join(ADMIN_TOKEN_FILE));

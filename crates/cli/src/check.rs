@@ -2,10 +2,13 @@
 
 use crate::{Failure, output};
 use clap::Args;
+use rowhouse_server::DatabaseAddress;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 /// Verify a data directory that no server uses.
+///
+/// Only for data in a directory; a PostgreSQL database is verified with its own tools.
 ///
 /// Reads everything and changes nothing. Prints what is wrong, a line each; the exit code is 1 if
 /// anything is.
@@ -19,6 +22,13 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if DatabaseAddress::is_meant_by(&self.directory) {
+            return Err(
+                "'rowhouse check' verifies a data directory: verify a PostgreSQL database with \
+                        its own tools, such as pg_amcheck"
+                    .to_owned(),
+            );
+        }
         let mut err = std::io::stderr();
         let watched = err.is_terminal();
         let mut progress = |entities: u64| {

@@ -7,7 +7,7 @@
 use crate::Failure;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use rowhouse_server::{Config, LogFormat, MasterKey};
+use rowhouse_server::{Config, LogFormat, MasterKey, ServerError, StorePassword};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 /// The master key comes from here or from a file, never from the command line, which others can
 /// see.
 const MASTER_KEY_VARIABLE: &str = "ROWHOUSE_MASTER_KEY";
+/// The variable in which PostgreSQL's own programs find a password.
+const PASSWORD_VARIABLE: &str = "PGPASSWORD";
 const MIB: u64 = 1024 * 1024;
 
 /// Run the server.
@@ -49,6 +51,9 @@ const EXAMPLES: &str = "Examples:
   rowhouse serve --data /srv/rowhouse --host 0.0.0.0 --development-account=false \\
       --tls-cert cert.pem --tls-key key.pem --master-key-file /etc/rowhouse.key
       A server for a network, with accounts made by 'rowhouse account create'.
+  rowhouse serve --store postgres://rowhouse@db.example.org/rowhouse \\
+      --store-password-file /etc/rowhouse.password
+      One of several servers on a PostgreSQL database.
 
 A file for --config:
   data = \"/srv/rowhouse\"
@@ -79,7 +84,27 @@ options! {
     #[arg(long, value_name = "DIR", env = "ROWHOUSE_DATA", help_heading = "Data")]
     data: PathBuf,
 
-    /// Keep nothing: use a temporary directory without fsync and remove it at the end.
+    /// Keep the data in this PostgreSQL database instead: postgres://user@host:port/database.
+    /// Several servers may share it; the data directory then holds only the admin token and the
+    /// certificate of this one.
+    #[arg(long, value_name = "URL", env = "ROWHOUSE_STORE", help_heading = "Data")]
+    store: Secret,
+
+    /// Most connections to the database. Default: 32.
+    #[arg(long, value_name = "N", env = "ROWHOUSE_STORE_CONNECTIONS", help_heading = "Data")]
+    store_connections: usize,
+
+    /// The password for the database, on the first line of this file. PGPASSWORD may hold the password
+    /// itself.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_PASSWORD_FILE", help_heading = "Data")]
+    store_password_file: PathBuf,
+
+    /// How long to wait at the start until the database can be reached, in seconds. Default: 30.
+    #[arg(long, value_name = "SECONDS", env = "ROWHOUSE_STORE_WAIT_SECONDS", help_heading = "Data")]
+    store_wait_seconds: u64,
+
+    /// Keep nothing: use a temporary directory without fsync and remove it at the end. With --store the
+    /// database keeps the data, and need not wait for its disk.
     #[arg(
         long, env = "ROWHOUSE_EPHEMERAL", help_heading = "Data", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
@@ -87,7 +112,7 @@ options! {
     )]
     ephemeral: bool,
 
-    /// Memory for entities and pages of the database, in MiB. Default: 128.
+    /// Memory for entities and pages of the data directory's database, in MiB. Default: 128.
     #[arg(long, value_name = "MIB", env = "ROWHOUSE_CACHE_MIB", help_heading = "Data")]
     cache_mib: u64,
 
@@ -160,7 +185,7 @@ options! {
     allow_development_key_on_network: bool,
 
     /// Seal account keys with the key in this file: 32 bytes in Base64 or hexadecimal.
-    /// ROWHOUSE_MASTER_KEY may hold the key itself.
+    /// ROWHOUSE_MASTER_KEY may hold the key itself. Servers that share a database need the same.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_MASTER_KEY_FILE", help_heading = "Accounts")]
     master_key_file: PathBuf,
 
@@ -249,6 +274,41 @@ impl TryFrom<String> for Address {
     }
 }
 
+/// A text that may hold a password, and is never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Secret(String);
+
+impl std::str::FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// What only the environment or a file may hold.
+#[derive(Default)]
+struct Secrets {
+    master_key: Option<String>,
+    store_password: Option<String>,
+}
+
+impl Secrets {
+    fn from_environment() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Self {
+            master_key: variable(MASTER_KEY_VARIABLE),
+            store_password: variable(PASSWORD_VARIABLE),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
@@ -264,8 +324,7 @@ impl Serve {
             Some(path) => read(path)?,
             None => Options::default(),
         };
-        let master_key = std::env::var(MASTER_KEY_VARIABLE).ok().filter(|key| !key.is_empty());
-        let config = self.options.or(file).into_config(master_key)?;
+        let config = self.options.or(file).into_config(Secrets::from_environment())?;
         rowhouse_server::run_until_signalled(config).map_err(|error| error.to_string())
     }
 }
@@ -288,9 +347,9 @@ fn parse(text: &str) -> Result<Options, String> {
 
 impl Options {
     /// Fills what nobody said with the defaults.
-    fn into_config(self, master_key: Option<String>) -> Result<Config, Failure> {
+    fn into_config(self, secrets: Secrets) -> Result<Config, Failure> {
         let default = Config::default();
-        let master_key = match (self.master_key_file, master_key) {
+        let master_key = match (self.master_key_file, secrets.master_key) {
             (Some(_), Some(_)) => {
                 return Err(format!(
                     "there are two master keys, in {MASTER_KEY_VARIABLE} and in \
@@ -301,6 +360,12 @@ impl Options {
             (None, Some(text)) => MasterKey::Text(text),
             (None, None) => MasterKey::None,
         };
+        let store_password = match (self.store_password_file, secrets.store_password) {
+            (Some(path), _) => StorePassword::File(path),
+            (None, Some(text)) => StorePassword::Text(text),
+            (None, None) => StorePassword::None,
+        };
+        let store = self.store.map(|secret| secret.0.parse()).transpose();
         let max_body_bytes = match self.max_body_mib {
             Some(mib) => usize::try_from(mib.saturating_mul(MIB)).unwrap_or(usize::MAX),
             None => default.max_body_bytes,
@@ -309,6 +374,10 @@ impl Options {
             data: self.data.unwrap_or(default.data),
             ephemeral: self.ephemeral.unwrap_or(default.ephemeral),
             cache_bytes: self.cache_mib.map_or(default.cache_bytes, |mib| mib.saturating_mul(MIB)),
+            store: store.map_err(|error: ServerError| error.to_string())?,
+            store_password,
+            store_connections: self.store_connections.unwrap_or(default.store_connections),
+            store_wait_seconds: self.store_wait_seconds.unwrap_or(default.store_wait_seconds),
             host: self.host.map_or(default.host, |address| address.0),
             table_port: self.table_port.unwrap_or(default.table_port),
             admin_host: self.admin_host.map_or(default.admin_host, |address| address.0),
@@ -364,8 +433,8 @@ mod tests {
 
     #[test]
     fn nothing_said_is_the_default() {
-        assert_eq!(flags(&[]).into_config(None), Ok(Config::default()));
-        assert_eq!(parse("").unwrap().into_config(None), Ok(Config::default()));
+        assert_eq!(flags(&[]).into_config(Secrets::default()), Ok(Config::default()));
+        assert_eq!(parse("").unwrap().into_config(Secrets::default()), Ok(Config::default()));
     }
 
     /// The environment is tested with the built binary, where a process has its own.
@@ -373,7 +442,7 @@ mod tests {
     fn flags_win_over_the_file() {
         let file = "table-port = 1\nadmin-port = 2\nephemeral = true\nhost-suffix = [\"a\"]";
         let said = ["--table-port", "3", "--ephemeral=false", "--host-suffix", "b,c"];
-        let config = flags(&said).or(parse(file).unwrap()).into_config(None).unwrap();
+        let config = flags(&said).or(parse(file).unwrap()).into_config(Secrets::default()).unwrap();
         assert_eq!((config.table_port, config.admin_port), (3, 2));
         assert!(!config.ephemeral);
         assert_eq!(config.host_suffixes, ["b", "c"]);
@@ -385,6 +454,10 @@ mod tests {
             data = "d"
             ephemeral = true
             cache-mib = 1
+            store = "postgres://ann@db/shop"
+            store-connections = 10
+            store-password-file = "p"
+            store-wait-seconds = 11
             host = "localhost"
             table-port = 1
             admin-host = "::1"
@@ -414,6 +487,10 @@ mod tests {
             data: "d".into(),
             ephemeral: true,
             cache_bytes: MIB,
+            store: "postgres://ann@db/shop".parse().ok(),
+            store_connections: 10,
+            store_password: StorePassword::File("p".into()),
+            store_wait_seconds: 11,
             host: "127.0.0.1".parse().unwrap(),
             table_port: 1,
             admin_host: "::1".parse().unwrap(),
@@ -439,7 +516,7 @@ mod tests {
             quiet: true,
             ready_file: Some("r".into()),
         };
-        assert_eq!(parse(file).unwrap().into_config(None), Ok(expected));
+        assert_eq!(parse(file).unwrap().into_config(Secrets::default()), Ok(expected));
     }
 
     #[test]
@@ -459,10 +536,41 @@ mod tests {
 
     #[test]
     fn two_master_keys_are_one_too_many() {
+        let master_key = || Secrets { master_key: Some("key".into()), ..Secrets::default() };
         let options = flags(&["--master-key-file", "m"]);
-        assert!(options.into_config(Some("key".into())).unwrap_err().contains("leave one out"));
-        let config = flags(&[]).into_config(Some("key".into())).unwrap();
+        assert!(options.into_config(master_key()).unwrap_err().contains("leave one out"));
+        let config = flags(&[]).into_config(master_key()).unwrap();
         assert_eq!(config.master_key, MasterKey::Text("key".into()));
+    }
+
+    #[test]
+    fn the_password_comes_from_a_file_or_the_environment() {
+        let secrets = || Secrets { store_password: Some("secret".into()), ..Secrets::default() };
+        let url = ["--store", "postgres://ann@db/shop"];
+        let config = flags(&url).into_config(secrets()).unwrap();
+        assert_eq!(config.store_password, StorePassword::Text("secret".into()));
+        let both = [&url[..], &["--store-password-file", "p"]].concat();
+        let config = flags(&both).into_config(secrets()).unwrap();
+        assert_eq!(config.store_password, StorePassword::File("p".into()));
+    }
+
+    /// Whatever is wrong with it, and in whatever source.
+    #[test]
+    fn an_address_with_a_password_is_never_shown() {
+        let url = "postgres://ann:secret@db/shop";
+        let options = flags(&["--store", url]);
+        assert!(!format!("{options:?}").contains("secret"));
+        let config = options.into_config(Secrets::default()).unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
+        for wrong in ["secret", "postgres://ann:x@secret@db/shop", "postgres://ann:secret/shop"] {
+            let file = parse(&format!("store = \"{wrong}\"")).unwrap();
+            for options in [flags(&["--store", wrong]), file] {
+                let sentence = options.into_config(Secrets::default()).unwrap_err();
+                assert!(sentence.starts_with("--store ") && !sentence.contains("secret"));
+            }
+        }
+        let error = parse("store = [\"secret\"]").unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
     }
 
     proptest! {

@@ -101,21 +101,48 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 fn mistakes_are_told_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file.toml"), "tabel-port = 1\n").unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["serve", "--config", "file.toml"], "file.toml: line 1: unknown field `tabel-port`"),
         (&["serve", "--config", "absent.toml"], "cannot read absent.toml"),
         (&["serve", "--tls-cert", "c.pem"], "--tls-cert needs --tls-key"),
         (&["serve", "--log-level", "=?"], "--log-level takes"),
         (&["check", "absent"], "there is no database in absent"),
         (&["account", "list"], "--data"),
+        (&["serve", "--store", "rowhouse-data"], "a directory is named with --data"),
+        (&["serve", "--store", "postgres://ann:secret@secret@db/shop"], "%40"),
+        (&["serve", "--data", "postgres://ann:secret@db/shop"], "with --store"),
+        (&["check", "postgres://ann:secret@db/shop"], "pg_amcheck"),
+        (&["account", "list", "--data", "postgres://ann:secret@db/shop"], "not the database"),
+        (
+            &["serve", "--store", "postgres://ann@db/shop", "--store-password-file", "absent"],
+            "the password file absent cannot be read",
+        ),
     ];
     for (arguments, expected) in cases {
         let sentence = failure(&output(directory.path(), arguments));
+        assert!(!sentence.contains("secret"), "{sentence}");
         assert!(sentence.starts_with("rowhouse: ") && sentence.contains(expected), "{sentence}");
     }
     for usage in [&["serve", "--nonsense"][..], &["serve", "--table-port", "x"], &["nonsense"]] {
         assert_eq!(output(directory.path(), usage).status.code(), Some(2), "{usage:?}");
     }
+}
+
+/// Nobody listens there, which is told while the server waits and when it gives up.
+#[test]
+fn a_database_that_is_not_there_is_told_without_its_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("postgres://ann:secret@127.0.0.1:{port}/shop");
+    let mut command = rowhouse(directory.path(), &["serve", "--store-wait-seconds", "1"]);
+    let output = command.env("ROWHOUSE_STORE", url).env("RUST_BACKTRACE", "1").output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let place = format!("127.0.0.1:{port}/shop");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with(&format!("rowhouse: the database {place} could not be")), "{text}");
+    assert!(text.contains("waiting for the database"), "{text}");
+    assert!(!text.contains("secret") && stdout(&output).is_empty(), "{text}");
 }
 
 #[test]

@@ -23,13 +23,21 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
     let development: AccountName =
         DEVELOPMENT_ACCOUNT.parse().expect("the name of the development account is valid");
     let key = || AccountKey::from_base64(DEVELOPMENT_KEY).expect("the public key is Base64");
-    let mut all = accounts.list().await.map_err(ServerError::Accounts)?;
+    let cannot_open = |error| cannot_open(config, error);
+    let mut all = accounts.list().await.map_err(cannot_open)?;
     if config.development_account && !all.iter().any(|account| account.name == development) {
-        match accounts.create(&development, Some([key(), key()])).await {
-            Ok(account) => all.push(account),
-            Err(AccountError::Exists) => {}
-            Err(error) => return Err(ServerError::Accounts(error)),
+        if config.store.is_some() && !all.is_empty() {
+            return Err(ServerError::Refused(format!(
+                "the database has accounts, but not {development}, and its public key would open it \
+                 on every server of that database: add --development-account=false"
+            )));
         }
+        match accounts.create(&development, Some([key(), key()])).await {
+            // Another server on the same database may have been faster, with keys of its own.
+            Ok(_) | Err(AccountError::Exists) => {}
+            Err(error) => return Err(cannot_open(error)),
+        }
+        all = accounts.list().await.map_err(cannot_open)?;
     }
     let public = key();
     let has_public_key =
@@ -39,9 +47,10 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
     if !allowed && let Some(account) = all.iter().find(|account| has_public_key(account)) {
         let name = &account.name;
         return Err(ServerError::Refused(format!(
-            "the account {name} in the data directory still has the public development key: start \
-             once on loopback with the development account, and run 'rowhouse account rotate \
-             {name} --slot 1' and '--slot 2', or 'rowhouse account remove {name}'"
+            "the account {name} in {} still has the public development key: start once on \
+             loopback with the development account, and run 'rowhouse account rotate {name} --slot \
+             1' and '--slot 2', or 'rowhouse account remove {name}'",
+            config.data_place()
         )));
     }
     Ok(Known {
@@ -50,4 +59,14 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
             .any(|account| account.name == development && has_public_key(account)),
         others: all.iter().filter(|account| account.name != development).count(),
     })
+}
+
+/// Servers that share a database must share what its keys are sealed with.
+fn cannot_open(config: &Config, error: AccountError) -> ServerError {
+    match error {
+        AccountError::Sealed(sentence) if config.store.is_some() => {
+            ServerError::ForeignMasterKey(sentence)
+        }
+        error => ServerError::Accounts(error),
+    }
 }

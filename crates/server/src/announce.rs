@@ -3,6 +3,7 @@
 use crate::accounts::Known;
 use crate::banner::Banner;
 use crate::config::Config;
+use crate::database::DatabaseAddress;
 use crate::error::ServerError;
 use crate::files;
 use crate::master_key::MasterKey;
@@ -16,14 +17,27 @@ pub(crate) struct Started {
     pub(crate) table: String,
     /// URL of the admin listener.
     pub(crate) admin: String,
-    /// Where the data is; nothing if it is not kept.
-    pub(crate) data: Option<PathBuf>,
+    /// Where the data is.
+    pub(crate) data: Data,
     /// Where the token of the admin API is.
     pub(crate) token: PathBuf,
     /// Certificate that clients must be told to trust.
     pub(crate) trust: Option<PathBuf>,
     /// What accounts there are.
     pub(crate) known: Known,
+}
+
+/// Where the data is.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// In this directory.
+    Directory(PathBuf),
+    /// Nowhere, once the server stops.
+    Nowhere,
+    /// In a database that waits for its disk.
+    Database(DatabaseAddress),
+    /// In a database that need not.
+    LaxDatabase(DatabaseAddress),
 }
 
 /// Announces a server that answers already.
@@ -47,20 +61,21 @@ pub(crate) fn announce(config: &Config, started: Started) -> Result<(), ServerEr
 }
 
 /// What whoever runs the server should know.
-fn notes(config: &Config, known: Known) -> Vec<&'static str> {
+fn notes(config: &Config, known: Known) -> Vec<String> {
     let mut notes = Vec::new();
     let on_network = !config.host.is_loopback();
     if known.development_key && on_network {
         notes.push(
-            "everybody who can reach this server can read and change the development account.",
+            "everybody who can reach this server can read and change the development account."
+                .to_owned(),
         );
     }
     if on_network && !config.uses_tls() {
-        notes.push("the Table service is on the network without TLS.");
+        notes.push("the Table service is on the network without TLS.".to_owned());
     }
     if config.master_key == MasterKey::None && (known.others > 0 || !config.development_account) {
-        notes
-            .push("account keys lie unsealed in the data directory; --master-key-file seals them.");
+        let place = config.data_place();
+        notes.push(format!("account keys lie unsealed in {place}; --master-key-file seals them."));
     }
     notes
 }

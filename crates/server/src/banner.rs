@@ -1,6 +1,6 @@
 //! What a person sees when the server is ready: where it is, and the connection string to paste.
 
-use crate::announce::Started;
+use crate::announce::{Data, Started};
 use rowhouse_service_account::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Debug)]
 pub(crate) struct Banner {
     pub(crate) started: Started,
-    pub(crate) notes: Vec<&'static str>,
+    pub(crate) notes: Vec<String>,
     /// Whether the output is a terminal.
     pub(crate) bold: bool,
 }
@@ -24,8 +24,13 @@ impl fmt::Display for Banner {
         writeln!(text, "Table   {table}")?;
         writeln!(text, "Admin   {admin}   token in {}", token.display())?;
         match data {
-            Some(data) => writeln!(text, "Data    {}", data.display())?,
-            None => writeln!(text, "Data    nothing is kept: gone when the server stops")?,
+            Data::Directory(path) => writeln!(text, "Data    {}", path.display())?,
+            Data::Nowhere => writeln!(text, "Data    nothing is kept: gone when the server stops")?,
+            Data::Database(address) => writeln!(text, "Data    PostgreSQL at {address}")?,
+            Data::LaxDatabase(address) => writeln!(
+                text,
+                "Data    PostgreSQL at {address}: a crash of the database may lose answered writes"
+            )?,
         }
         if let Some(trust) = trust {
             writeln!(text, "Trust   {}", trust.display())?;
@@ -77,6 +82,7 @@ pub(crate) fn url(address: SocketAddr, tls: bool) -> String {
 mod tests {
     use super::*;
     use crate::accounts::Known;
+    use crate::database::DatabaseAddress;
 
     #[test]
     fn urls_can_be_used() {
@@ -96,7 +102,7 @@ mod tests {
         let started = Started {
             table: "http://127.0.0.1:10002".into(),
             admin: "http://127.0.0.1:10003".into(),
-            data: Some("rowhouse-data".into()),
+            data: Data::Directory("rowhouse-data".into()),
             token: "rowhouse-data/admin-token".into(),
             trust: None,
             known: Known { development_key: true, others: 0 },
@@ -119,12 +125,20 @@ TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
         );
         assert_eq!(banner.to_string(), expected);
 
-        banner.started.data = None;
+        banner.started.data = Data::Nowhere;
         banner.started.known.development_key = false;
-        banner.notes.push("be careful");
+        banner.notes.push("be careful".into());
         let text = banner.to_string();
         for part in ["nothing is kept", "rowhouse account create NAME", "Note: be careful"] {
             assert!(text.contains(part), "{text}");
         }
+
+        let address: DatabaseAddress = "postgres://ann:secret@db/shop".parse().unwrap();
+        banner.started.data = Data::Database(address.clone());
+        assert!(banner.to_string().contains("Data    PostgreSQL at db:5432/shop\n"), "{banner}");
+        banner.started.data = Data::LaxDatabase(address);
+        let text = banner.to_string();
+        assert!(text.contains("PostgreSQL at db:5432/shop: a crash of the database"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
     }
 }

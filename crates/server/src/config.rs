@@ -1,10 +1,14 @@
 //! Every option of the server, with its default, and what must not be combined.
 
+use crate::database::{DatabaseAddress, StorePassword};
 use crate::error::ServerError;
 use crate::master_key::MasterKey;
 use rowhouse_types::limits;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+
+/// One for requests and one for what the store does beside them.
+const STORE_CONNECTIONS_MIN: usize = 2;
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,13 +28,23 @@ pub enum LogFormat {
     reason = "each is a switch of its own on the command line"
 )]
 pub struct Config {
-    /// Directory of the data. Created if it is not there.
+    /// Directory of the data, or with a database only of what belongs to this server alone. Created
+    /// if it is not there.
     pub data: PathBuf,
     /// Keep nothing: a temporary directory without fsync, removed at the end. `data` is not
-    /// touched.
+    /// touched. A database keeps what its own settings let it keep.
     pub ephemeral: bool,
-    /// Memory for pages of the database, in bytes.
+    /// Memory for pages of the embedded database, in bytes.
     pub cache_bytes: u64,
+
+    /// The PostgreSQL database that holds the data instead of the data directory.
+    pub store: Option<DatabaseAddress>,
+    /// Its password, if the address holds none.
+    pub store_password: StorePassword,
+    /// Most connections to it.
+    pub store_connections: usize,
+    /// How long a start waits until it can be reached, in seconds.
+    pub store_wait_seconds: u64,
 
     /// Address of the Table service.
     pub host: IpAddr,
@@ -93,6 +107,10 @@ impl Default for Config {
             data: PathBuf::from("rowhouse-data"),
             ephemeral: false,
             cache_bytes: 128 * 1024 * 1024,
+            store: None,
+            store_password: StorePassword::None,
+            store_connections: 32,
+            store_wait_seconds: 30,
             host: loopback,
             table_port: 10002,
             admin_host: loopback,
@@ -125,6 +143,7 @@ impl Config {
     /// Refuses what would not work, or would be dangerous without saying so.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         let refuse = |sentence: &str| Err(ServerError::Refused(sentence.to_owned()));
+        self.check_store()?;
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), None) => return refuse("--tls-cert needs --tls-key: name both files"),
             (None, Some(_)) => return refuse("--tls-key needs --tls-cert: name both files"),
@@ -182,6 +201,34 @@ impl Config {
         Ok(())
     }
 
+    fn check_store(&self) -> Result<(), ServerError> {
+        let refuse = |sentence: &str| Err(ServerError::Refused(sentence.to_owned()));
+        if DatabaseAddress::is_meant_by(&self.data) {
+            return refuse("--data takes a directory: name the database with --store");
+        }
+        if self.store_connections < STORE_CONNECTIONS_MIN {
+            return refuse("--store-connections must be at least 2");
+        }
+        if let StorePassword::File(_) = self.store_password {
+            match &self.store {
+                None => return refuse("--store-password-file needs --store: name the database"),
+                Some(address) if address.has_password() => {
+                    return refuse(
+                        "there are two passwords, in --store and in --store-password-file: leave \
+                         one out",
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where accounts and tables are, in words.
+    pub(crate) fn data_place(&self) -> &'static str {
+        if self.store.is_some() { "the database" } else { "the data directory" }
+    }
+
     /// Whether the Table service is encrypted.
     pub(crate) fn uses_tls(&self) -> bool {
         self.tls_self_signed || self.tls_cert.is_some()
@@ -225,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn secrets_are_not_shown() {
+        let config = Config {
+            store: "postgres://ann:secret@db/shop".parse().ok(),
+            store_password: StorePassword::Text("secret".into()),
+            master_key: MasterKey::Text("secret".into()),
+            ..Config::default()
+        };
+        let shown = format!("{config:?}");
+        assert!(shown.contains("db:5432/shop") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
     fn dangers_and_mistakes_are_refused_with_advice() {
         let anywhere: IpAddr = "0.0.0.0".parse().unwrap();
         let refused = |advice: &str, change: fn(&mut Config)| {
@@ -245,8 +304,23 @@ mod tests {
         refused("--max-scans must be at least 1", |config| config.max_scans = 0);
         refused("at least 4", |config| config.max_body_bytes = 1);
         refused("storage.example.org", |config| config.host_suffixes = vec!["a b".into()]);
+        refused("with --store", |config| config.data = "postgres://ann:secret@db/shop".into());
+        refused("--store-connections must", |config| config.store_connections = 1);
+        refused("needs --store", |config| config.store_password = StorePassword::File("f".into()));
+        refused("leave one out", |config| {
+            config.store = "postgres://ann:secret@db/shop".parse().ok();
+            config.store_password = StorePassword::File("f".into());
+        });
 
-        let allowed: [fn(&mut Config); 4] = [
+        let allowed: [fn(&mut Config); 6] = [
+            |config| {
+                config.store = "postgres://ann@db/shop".parse().ok();
+                config.store_password = StorePassword::File("f".into());
+            },
+            |config| {
+                config.store = "postgres://ann:secret@db/shop".parse().ok();
+                config.store_password = StorePassword::Text("another".into());
+            },
             |config| config.host = "::1".parse().unwrap(),
             |config| config.host = "127.1.2.3".parse().unwrap(),
             |config| (config.table_port, config.admin_port) = (0, 0),

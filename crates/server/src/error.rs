@@ -5,6 +5,7 @@ use rowhouse_http::listener::TlsError;
 use rowhouse_service_account::AccountError;
 use rowhouse_store::StoreError;
 use rowhouse_store_embedded::OpenError;
+use rowhouse_store_postgres::OpenError as DatabaseError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,27 @@ pub enum ServerError {
     /// The data directory cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The database cannot be used.
+    #[error("the database {place} cannot be used: {source}")]
+    Database {
+        /// Host, port and name.
+        place: String,
+        /// Why, and what to do.
+        source: DatabaseError,
+    },
+    /// The database could not be reached in time.
+    #[error(
+        "the database {place} could not be reached within {seconds} s: {reason}: start it, or check \
+         --store"
+    )]
+    Unreachable {
+        /// Host, port and name.
+        place: String,
+        /// How long it was tried.
+        seconds: u64,
+        /// What the last attempt met.
+        reason: String,
+    },
     /// There is no usable certificate.
     #[error("{0}: check the --tls options")]
     Tls(#[from] TlsError),
@@ -40,6 +62,12 @@ pub enum ServerError {
     /// Accounts cannot be read or written at the start.
     #[error("the accounts cannot be opened: {0}")]
     Accounts(#[source] AccountError),
+    /// Keys in a shared database do not open with the master key of this server.
+    #[error(
+        "the accounts cannot be opened: {0}; all servers on one database need the same master key: \
+         give this one the same --master-key-file or ROWHOUSE_MASTER_KEY as the others"
+    )]
+    ForeignMasterKey(String),
     /// A file of ours cannot be written.
     #[error("cannot write {}: {source}: choose a path that can be written", path.display())]
     File {
@@ -59,6 +87,9 @@ pub enum ServerError {
     /// The store did not close as it should. What was acknowledged is safe.
     #[error("the store did not close cleanly: {0}: run 'rowhouse check' on the data directory")]
     Close(#[source] StoreError),
+    /// Connections to the database did not end as they should. What was acknowledged is safe.
+    #[error("the connections to the database did not close cleanly: {0}: see the database's log")]
+    Disconnect(#[source] StoreError),
 }
 
 fn bind_sentence(address: SocketAddr, flags: &[&str; 2], source: &io::Error) -> String {

@@ -1,33 +1,72 @@
 //! What the store and the process have to say about themselves, for the metrics.
 
 use crate::VERSION;
+use crate::engine::Engine;
 use rowhouse_env::Clock;
-use rowhouse_http::telemetry::Metrics;
-use rowhouse_store::Store as _;
-use rowhouse_store_embedded::EmbeddedStore;
-use std::sync::Arc;
+use rowhouse_http::telemetry::{Exposition, Metrics};
+use rowhouse_store::Store;
+use std::sync::{Arc, Weak};
 
 /// Adds what the store and the process have to say to the figures.
-pub(crate) fn observe(metrics: &Metrics, store: &Arc<EmbeddedStore>, clock: &dyn Clock) {
+pub(crate) fn observe(metrics: &Metrics, engine: &Engine, clock: &dyn Clock) {
     let started = u64::try_from(clock.now().unix_seconds()).unwrap_or(0);
-    let store = Arc::downgrade(store);
     metrics.add_source(move |out| {
         out.info("rowhouse_build_info", "Version of this build.", "version", VERSION);
         let help = "When the process started, in seconds since 1970.";
         out.gauge("process_start_time_seconds", help, started);
+    });
+    let name = engine.name();
+    match engine {
+        Engine::Embedded(store) => observe_store(metrics, name, store, |store, out| {
+            embedded(&store.stats(), out);
+        }),
+        Engine::Postgres(store) => observe_store(metrics, name, store, |store, out| {
+            postgres(store.stats(), out);
+        }),
+    }
+}
+
+/// Adds what every engine tells, and what only this one does, as long as the store is open.
+fn observe_store<S: Store>(
+    metrics: &Metrics,
+    engine: &'static str,
+    store: &Arc<S>,
+    tell: impl Fn(&S, &mut Exposition) + Send + Sync + 'static,
+) {
+    let store: Weak<S> = Arc::downgrade(store);
+    metrics.add_source(move |out| {
         let Some(store) = store.upgrade() else { return };
-        let stats = store.stats();
+        out.info("rowhouse_store_info", "Engine of the store.", "engine", engine);
         let ready = u64::from(store.ready().is_ok());
         out.gauge("rowhouse_store_ready", "Whether the store takes writes.", ready);
-        let help = "Size of the database file.";
-        out.gauge("rowhouse_store_database_bytes", help, stats.database_bytes);
-        let help = "Size of the write-ahead log.";
-        out.gauge("rowhouse_store_log_bytes", help, stats.log_bytes);
-        let help = "Pages of the database that hold nothing.";
-        out.gauge("rowhouse_store_free_pages", help, stats.free_pages);
-        out.gauge("rowhouse_store_queued", "Changes that wait now.", stats.queued);
-        let help = "Transactions, each with one fsync.";
-        out.counter("rowhouse_store_groups_total", help, stats.groups);
-        out.counter("rowhouse_store_commits_total", "Batches that took effect.", stats.commits);
+        tell(&store, out);
     });
+}
+
+fn embedded(stats: &rowhouse_store_embedded::Stats, out: &mut Exposition) {
+    let help = "Size of the database file.";
+    out.gauge("rowhouse_store_database_bytes", help, stats.database_bytes);
+    let help = "Size of the write-ahead log.";
+    out.gauge("rowhouse_store_log_bytes", help, stats.log_bytes);
+    let help = "Pages of the database that hold nothing.";
+    out.gauge("rowhouse_store_free_pages", help, stats.free_pages);
+    out.gauge("rowhouse_store_queued", "Changes that wait now.", stats.queued);
+    let help = "Transactions, each with one fsync.";
+    out.counter("rowhouse_store_groups_total", help, stats.groups);
+    out.counter("rowhouse_store_commits_total", "Batches that took effect.", stats.commits);
+}
+
+fn postgres(stats: rowhouse_store_postgres::Stats, out: &mut Exposition) {
+    let help = "Open connections to the database.";
+    out.gauge("rowhouse_store_connections", help, stats.connections as u64);
+    let help = "Connections among them that nobody uses now.";
+    out.gauge("rowhouse_store_idle_connections", help, stats.idle as u64);
+    let help = "Requests that wait for a connection now.";
+    out.gauge("rowhouse_store_waiting", help, stats.waiting as u64);
+    out.counter("rowhouse_store_commits_total", "Batches that took effect.", stats.commits);
+    let help = "Transactions that were tried again because others were faster.";
+    out.counter("rowhouse_store_retries_total", help, stats.retries);
+    let help = "How long the lease on accounts and tables still lasts.";
+    let left = u64::try_from(stats.lease_left.as_millis()).unwrap_or(u64::MAX);
+    out.gauge("rowhouse_store_lease_left_milliseconds", help, left);
 }

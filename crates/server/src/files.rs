@@ -20,6 +20,15 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
+/// Makes a directory that only its owner can look into, if it is not there.
+pub(crate) fn make_directory(path: &Path) -> Result<(), ServerError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|source| ServerError::File { path: path.to_owned(), source })
+}
+
 /// Writes a file so that whoever waits for it never reads half of it.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), ServerError> {
     let mut beside = path.as_os_str().to_owned();

@@ -11,6 +11,8 @@ mod accounts;
 mod announce;
 mod banner;
 mod config;
+mod database;
+mod engine;
 mod error;
 mod figures;
 mod files;
@@ -20,10 +22,12 @@ mod run;
 mod signals;
 
 pub use config::{Config, LogFormat};
+pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;
 pub use logging::start as start_logging;
 pub use master_key::MasterKey;
 pub use rowhouse_store_embedded::{CheckReport, OpenError, check};
+pub use rowhouse_store_postgres::OpenError as DatabaseError;
 pub use run::{run, run_until_signalled};
 
 /// Version of this build.

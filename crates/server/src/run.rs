@@ -1,9 +1,10 @@
 //! From a configuration to a running server, and to its end.
 
 use crate::accounts::seed;
-use crate::announce::{Started, announce};
+use crate::announce::{Data, Started, announce};
 use crate::banner::url;
 use crate::config::Config;
+use crate::engine::Engine;
 use crate::error::ServerError;
 use crate::figures::observe;
 use crate::master_key::MasterKey;
@@ -15,11 +16,10 @@ use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{TableHandler, TableHandlerConfig};
 use rowhouse_service_account::AccountService;
 use rowhouse_service_table::TableService;
-use rowhouse_store::Store;
-use rowhouse_store_embedded::{Durability, EmbeddedStore, Options};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -41,7 +41,8 @@ pub fn run_until_signalled(config: Config) -> Result<(), ServerError> {
 
 /// Runs a server until `shutdown` resolves, then drains and closes the store.
 ///
-/// Returns once everything is released. Nothing that was acknowledged depends on that.
+/// A start that still waits for its database ends then too. Returns once everything is released.
+/// Nothing that was acknowledged depends on that.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
     config.check()?;
     if let Some(path) = &config.ready_file {
@@ -55,13 +56,15 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
     }
     let place = Place::choose(&config)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let options = Options {
-        cache_bytes: config.cache_bytes,
-        durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Full },
-        ..Options::new(place.path())
+    let random: Arc<dyn Random> = Arc::new(SystemRandom);
+    let mut shutdown = pin!(shutdown);
+    let opening = Engine::open(&config, place.path(), Arc::clone(&clock), Arc::clone(&random));
+    let engine = tokio::select! {
+        biased;
+        engine = opening => engine?,
+        () = &mut shutdown => return Ok(()),
     };
-    let store = Arc::new(EmbeddedStore::open(options, Arc::clone(&clock))?);
-    let outcome = match Server::start(&config, &place, &store, clock).await {
+    let outcome = match Server::start(&config, &place, &engine, clock, random).await {
         Ok(server) => {
             shutdown.await;
             tracing::info!("stopping");
@@ -71,14 +74,14 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         }
         Err(error) => Err(error),
     };
-    let closed = store.close().await.map_err(ServerError::Close);
+    let closed = engine.close().await;
     if let Some(path) = &config.ready_file {
         let _ = std::fs::remove_file(path);
     }
     outcome.and(closed)
 }
 
-/// Where the data is.
+/// Where the data directory is.
 enum Place {
     Kept(PathBuf),
     Thrown(TempDir),
@@ -111,23 +114,25 @@ impl Server {
     async fn start(
         config: &Config,
         place: &Place,
-        store: &Arc<EmbeddedStore>,
+        engine: &Engine,
         clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
     ) -> Result<Self, ServerError> {
-        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        // The embedded engine has made it already.
+        files::make_directory(place.path())?;
         if let MasterKey::File(path) = &config.master_key {
             files::warn_if_shared(path, "master key");
         }
         let sealer = config.master_key.sealer(place.path())?;
-        let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(store);
+        let store = engine.store();
         let accounts =
-            Arc::new(AccountService::new(Arc::clone(&shared), sealer, Arc::clone(&random)));
+            Arc::new(AccountService::new(Arc::clone(&store), sealer, Arc::clone(&random)));
         let known = seed(config, &accounts).await?;
 
         let (tokens, token_file) = tokens(config, place, &*random)?;
         let tls = tls(config, place, &*clock)?;
         let metrics = Arc::new(Metrics::default());
-        observe(&metrics, store, &*clock);
+        observe(&metrics, engine, &*clock);
         let limits = Limits {
             connections: config.max_connections,
             connections_per_address: config.max_connections_per_address,
@@ -151,7 +156,7 @@ impl Server {
         let table_url = url(table.local_addr(), table.is_tls());
         let admin_url = url(admin.local_addr(), admin.is_tls());
         let table_handler = TableHandler::new(TableHandlerConfig {
-            tables: TableService::new(Arc::clone(&shared)),
+            tables: TableService::new(Arc::clone(&store)),
             accounts: Arc::clone(&accounts),
             clock: Arc::clone(&clock),
             random,
@@ -164,12 +169,11 @@ impl Server {
             guard_public_key: !config.allow_development_key_on_network,
             own_hosts: config.host_suffixes.clone(),
         });
+        let remedy = engine.remedy();
         let admin_handler = Admin {
             accounts,
             readiness: Arc::new(move || {
-                shared
-                    .ready()
-                    .map_err(|error| format!("{error}: mend the cause, then restart the server"))
+                store.ready().map_err(|error| format!("{error}: {remedy}"))
             }),
             metrics,
             tokens,
@@ -182,13 +186,22 @@ impl Server {
             tokio::spawn(admin.serve(Arc::new(admin_handler), stopped)),
         ];
         let server = Self { stop, listeners };
-        tracing::info!(table = table_url, admin = admin_url, version = VERSION, "ready");
+        let name = engine.name();
+        tracing::info!(
+            table = table_url,
+            admin = admin_url,
+            engine = name,
+            version = VERSION,
+            "ready"
+        );
         let started = Started {
             table: table_url,
             admin: admin_url,
-            data: match place {
-                Place::Kept(path) => Some(path.clone()),
-                Place::Thrown(_) => None,
+            data: match (&config.store, place) {
+                (None, Place::Kept(path)) => Data::Directory(path.clone()),
+                (None, Place::Thrown(_)) => Data::Nowhere,
+                (Some(address), Place::Kept(_)) => Data::Database(address.clone()),
+                (Some(address), Place::Thrown(_)) => Data::LaxDatabase(address.clone()),
             },
             token: token_file,
             trust: tls

@@ -52,6 +52,19 @@ impl TestServer {
         Self::launch_in(directory, parent.join("data"), &[], variables)
     }
 
+    /// A server on the PostgreSQL database of that URL; its directory holds only files of its own.
+    pub fn start_with_store(url: &str) -> Self {
+        Self::start_with_store_and(url, &[])
+    }
+
+    /// As [`TestServer::start_with_store`], with further arguments of `serve`.
+    pub fn start_with_store_and(url: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let data = directory.path().join("data");
+        // Not an argument, which everybody on the machine could read.
+        Self::launch_in(directory, data, arguments, &[("ROWHOUSE_STORE", url.into())])
+    }
+
     fn launch_in(
         directory: TempDir,
         data: PathBuf,

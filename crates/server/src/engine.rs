@@ -1,0 +1,194 @@
+//! The engine that the configuration has chosen.
+//!
+//! Everything above works with the contract that all engines share. What differs between them for whoever runs a server
+//! is here: how they are opened and closed, and what to do when one does not take writes.
+
+use crate::config::Config;
+use crate::database::DatabaseAddress;
+use crate::error::ServerError;
+use crate::files;
+use rowhouse_env::{Clock, Random};
+use rowhouse_store::Store;
+use rowhouse_store_embedded::EmbeddedStore;
+use rowhouse_store_postgres::{OpenError, PostgresStore};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a database that cannot be reached is tried again.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+/// How often the log says so.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// An open store.
+#[derive(Clone, Debug)]
+pub(crate) enum Engine {
+    /// SQLite in the data directory.
+    Embedded(Arc<EmbeddedStore>),
+    /// A PostgreSQL database.
+    Postgres(Arc<PostgresStore>),
+}
+
+impl Engine {
+    /// Opens the store; `directory` is the data directory. Waits for a database that is not there yet.
+    pub(crate) async fn open(
+        config: &Config,
+        directory: &Path,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, ServerError> {
+        let Some(address) = &config.store else {
+            let store = EmbeddedStore::open(embedded_options(config, directory), clock)?;
+            return Ok(Self::Embedded(Arc::new(store)));
+        };
+        let options = postgres_options(config, address)?;
+        let open = || PostgresStore::open(options.clone(), Arc::clone(&clock), Arc::clone(&random));
+        let wait = Duration::from_secs(config.store_wait_seconds);
+        let store = wait_for(address, wait, open).await?;
+        Ok(Self::Postgres(Arc::new(store)))
+    }
+
+    /// The contract.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Embedded(store) => Arc::<EmbeddedStore>::clone(store),
+            Self::Postgres(store) => Arc::<PostgresStore>::clone(store),
+        }
+    }
+
+    /// A word for logs and figures.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Embedded(_) => "embedded",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// What to do when it does not take writes.
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Embedded(_) => "mend the cause, then restart the server",
+            Self::Postgres(_) => "mend the database; the server recovers by itself",
+        }
+    }
+
+    /// Finishes what was accepted and releases everything.
+    pub(crate) async fn close(&self) -> Result<(), ServerError> {
+        match self {
+            Self::Embedded(store) => store.close().await.map_err(ServerError::Close),
+            Self::Postgres(store) => store.close().await.map_err(ServerError::Disconnect),
+        }
+    }
+}
+
+fn embedded_options(config: &Config, directory: &Path) -> rowhouse_store_embedded::Options {
+    use rowhouse_store_embedded::{Durability, Options};
+    Options {
+        cache_bytes: config.cache_bytes,
+        durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Full },
+        ..Options::new(directory)
+    }
+}
+
+fn postgres_options(
+    config: &Config,
+    address: &DatabaseAddress,
+) -> Result<rowhouse_store_postgres::Options, ServerError> {
+    use crate::database::StorePassword;
+    use rowhouse_store_postgres::{Durability, Options};
+    if let StorePassword::File(path) = &config.store_password {
+        files::warn_if_shared(path, "password of the database");
+    }
+    let password = config.store_password.read()?;
+    Ok(Options {
+        url: address.url(password.as_deref()),
+        connections: config.store_connections,
+        durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Durable },
+        ..Options::new("")
+    })
+}
+
+/// Tries until the database can be reached or the time is over: it may be starting at the same moment. Any other reason not
+/// to open would be the same the next time.
+async fn wait_for<S, F>(
+    address: &DatabaseAddress,
+    wait: Duration,
+    mut open: impl FnMut() -> F,
+) -> Result<S, ServerError>
+where
+    F: Future<Output = Result<S, OpenError>>,
+{
+    let began = Instant::now();
+    let mut told: Option<Instant> = None;
+    loop {
+        let reason = match open().await {
+            Ok(store) => return Ok(store),
+            Err(OpenError::Unreachable(reason)) => reason,
+            Err(source) => {
+                return Err(ServerError::Database { place: address.to_string(), source });
+            }
+        };
+        if wait <= began.elapsed() {
+            let place = address.to_string();
+            return Err(ServerError::Unreachable { place, seconds: wait.as_secs(), reason });
+        }
+        if told.is_none_or(|at| TELL_EVERY <= at.elapsed()) {
+            told = Some(Instant::now());
+            tracing::warn!(database = %address, reason, "waiting for the database");
+        }
+        tokio::time::sleep(RETRY_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::ready;
+
+    fn address() -> DatabaseAddress {
+        "postgres://ann:secret@db/shop".parse().unwrap()
+    }
+
+    fn unreachable() -> OpenError {
+        OpenError::Unreachable("nobody listens".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_that_comes_later_is_waited_for() {
+        let mut attempts = 0;
+        let opened = wait_for(&address(), Duration::from_secs(30), || {
+            attempts += 1;
+            ready(if attempts < 4 { Err(unreachable()) } else { Ok(attempts) })
+        })
+        .await;
+        assert_eq!(opened.unwrap(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waiting_does_not_mend_is_told_at_once() {
+        let mut attempts = 0;
+        let opened = wait_for(&address(), Duration::from_secs(30), || {
+            attempts += 1;
+            ready(Err::<(), _>(OpenError::Version("14.1".into())))
+        })
+        .await;
+        let sentence = opened.unwrap_err().to_string();
+        assert!(sentence.contains("db:5432/shop") && sentence.contains("14.1"), "{sentence}");
+        assert_eq!(attempts, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_has_an_end() {
+        let began = Instant::now();
+        let opened =
+            wait_for(&address(), Duration::from_secs(30), || ready(Err::<(), _>(unreachable())))
+                .await;
+        let sentence = opened.unwrap_err().to_string();
+        assert_eq!(began.elapsed().as_secs(), 30);
+        for part in ["db:5432/shop", "30 s", "nobody listens", "--store"] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
+        assert!(!sentence.contains("secret"), "{sentence}");
+    }
+}

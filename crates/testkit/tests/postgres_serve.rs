@@ -1,0 +1,227 @@
+//! The built binary on a real PostgreSQL: what a start needs, what it refuses, and several servers on one database.
+
+#![cfg(unix)]
+
+use rowhouse_testkit::{Connection, Response, TestPostgres, TestServer, binary};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything here may take, even on a busy machine.
+const WITHIN: Duration = Duration::from_mins(1);
+/// The PostgreSQL that tests share does not sync.
+const LAX: &[&str] = &["--ephemeral"];
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < WITHIN, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ask_admin(server: &TestServer, path: &str) -> Response {
+    let mut connection = Connection::open(server.admin_address()).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    connection.send(request.as_bytes()).expect("it is read");
+    connection.receive("GET").expect("it is answered")
+}
+
+/// `serve` on a database, with everything else in a directory.
+fn serve(directory: &Path, url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command
+        .args(["serve", "--data", "data", "--table-port=0", "--admin-port=0"])
+        .args(arguments)
+        .env("ROWHOUSE_STORE", url)
+        .current_dir(directory)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Everything that a server prints which does not start on this database.
+fn refused(url: &str, arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let output = serve(directory.path(), url, arguments).output().expect("it can be started");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    text
+}
+
+#[test]
+fn data_is_in_the_database_and_files_of_the_server_in_its_directory() {
+    let postgres = TestPostgres::start();
+    let mut server = TestServer::start_with_store(&postgres.create_database());
+    let place = format!("PostgreSQL at 127.0.0.1:{}/rowhouse_test_", postgres.port());
+    assert!(server.log().contains(&place), "{}", server.log());
+    let mut client = server.client();
+    client.create_table("People");
+    let entity = json!({"PartitionKey": "p", "RowKey": "r", "Age": 42});
+    assert_eq!(client.insert("People", &entity).expect("answered").status, 204);
+    let figures = ask_admin(&server, "/metrics").text();
+    for line in [
+        "rowhouse_store_info{engine=\"postgres\"} 1",
+        "rowhouse_store_ready 1",
+        "rowhouse_store_commits_total 1",
+        "rowhouse_store_waiting 0",
+    ] {
+        assert!(figures.lines().any(|found| found == line), "{line}: {figures}");
+    }
+    server.kill();
+    server.restart();
+    assert_eq!(server.client().get("People", "p", "r").json()["Age"], 42);
+    assert!(server.stop().success());
+    let files: Vec<_> = fs::read_dir(server.data()).expect("it is there").collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(server.data().join("admin-token").exists());
+}
+
+#[test]
+fn servers_that_start_at_the_same_moment_share_the_development_account() {
+    let url = TestPostgres::shared().create_database();
+    let mut servers: Vec<TestServer> = std::thread::scope(|scope| {
+        let start = || TestServer::start_with_store_and(&url, LAX);
+        let starting = [(); 3].map(|()| scope.spawn(start));
+        starting.into_iter().map(|thread| thread.join().expect("it starts")).collect()
+    });
+    for server in &servers {
+        assert!(server.log().contains("AccountName=devstoreaccount1"), "{}", server.log());
+    }
+    servers[0].client().create_table("Shared");
+    let entity = json!({"PartitionKey": "p", "RowKey": "r", "n": 1});
+    assert_eq!(servers[1].client().insert("Shared", &entity).expect("answered").status, 204);
+    assert_eq!(servers[2].client().get("Shared", "p", "r").status, 200);
+    for server in &mut servers {
+        assert!(server.stop().success());
+    }
+}
+
+#[test]
+fn keys_sealed_by_another_server_are_explained() {
+    let url = TestPostgres::shared().create_database();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let key = |name: &str, byte: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, byte.repeat(32)).expect("a file can be written");
+        path.to_str().expect("it is text").to_owned()
+    };
+    let (right, wrong) = (key("right", "ab"), key("wrong", "cd"));
+    let with_right = ["--ephemeral", "--master-key-file", &right];
+    let _first = TestServer::start_with_store_and(&url, &with_right);
+    for arguments in [LAX, &["--ephemeral", "--master-key-file", &wrong]] {
+        let text = refused(&url, arguments);
+        assert!(text.contains("need the same master key"), "{text}");
+    }
+    TestServer::start_with_store_and(&url, &with_right);
+}
+
+/// Somebody's laptop does not open a database of a site to everybody.
+#[test]
+fn the_public_key_is_not_brought_into_a_database_that_does_without() {
+    let url = TestPostgres::shared().create_database();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let token = directory.path().join("token");
+    fs::write(&token, "a token of this test\n".replace(' ', "-")).expect("a file can be written");
+    let token = token.to_str().expect("it is text");
+    let site = ["--ephemeral", "--development-account=false", "--admin-token-file", token];
+    let server = TestServer::start_with_store_and(&url, &site);
+    let created = Command::new(binary())
+        .args(["account", "create", "shop", "--admin-token-file", token, "--admin"])
+        .arg(format!("http://{}", server.admin_address()))
+        .output()
+        .expect("it can be started");
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let text = refused(&url, LAX);
+    assert!(text.contains("add --development-account=false"), "{text}");
+}
+
+#[test]
+fn databases_that_cannot_be_used_are_refused_at_once() {
+    let postgres = TestPostgres::start_with(&[("fsync", "off")]);
+    let text = refused(&postgres.create_database(), &[]);
+    assert!(text.contains("fsync=off") && text.contains("--ephemeral"), "{text}");
+    postgres
+        .execute("postgres", "CREATE DATABASE old TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'");
+    let text = refused(&postgres.url("old"), LAX);
+    assert!(text.contains("ENCODING 'UTF8'"), "{text}");
+}
+
+/// From the address and from a file; a wrong one is told without telling it.
+#[test]
+fn a_password_is_used_and_never_shown() {
+    let postgres = TestPostgres::start();
+    let database = postgres.create_database();
+    let name = database.rsplit('/').next().expect("a path");
+    postgres.execute(
+        name,
+        &format!(
+            "CREATE ROLE ann LOGIN PASSWORD 's3cr@t/?'; GRANT CREATE ON DATABASE {name} TO ann"
+        ),
+    );
+    let rules = "host all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    fs::write(postgres.directory().join("data/pg_hba.conf"), rules).expect("it can be written");
+    postgres.execute(name, "SELECT pg_reload_conf()");
+    let place = format!("127.0.0.1:{}/{name}", postgres.port());
+    let without = format!("postgres://ann@{place}");
+    wait_until("the rules hold", || {
+        refused(&without, &["--store-wait-seconds=0"]).contains("password")
+    });
+
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("password");
+    fs::write(&file, "s3cr@t/?\n").expect("a file can be written");
+    let from_file =
+        ["--log-level=trace", "--store-password-file", file.to_str().expect("it is text")];
+    let in_address = format!("postgres://ann:s3cr%40t%2F%3F@{place}");
+    let servers = [
+        TestServer::start_with_store_and(&in_address, &["--log-level=trace"]),
+        TestServer::start_with_store_and(&without, &from_file),
+    ];
+    for server in servers {
+        let log = server.log();
+        assert!(log.contains(&place) && !log.contains("s3cr"), "{log}");
+    }
+    let wrong = format!("postgres://ann:wr0ng@{place}");
+    let text = refused(&wrong, &["--store-wait-seconds=0", "--log-level=trace"]);
+    assert!(text.contains(&place) && !text.contains("wr0ng"), "{text}");
+}
+
+#[test]
+fn a_database_that_starts_later_is_waited_for_and_one_that_fails_is_told() {
+    let mut postgres = TestPostgres::start();
+    let url = postgres.create_database();
+    postgres.stop();
+    let server = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| TestServer::start_with_store(&url));
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!starting.is_finished(), "it waits");
+        postgres.restart();
+        starting.join().expect("it starts")
+    });
+    assert!(server.log().contains("waiting for the database"), "{}", server.log());
+    assert_eq!(ask_admin(&server, "/readyz").status, 200);
+    postgres.kill();
+    wait_until("not ready", || ask_admin(&server, "/readyz").status == 503);
+    let text = ask_admin(&server, "/readyz").text();
+    assert!(text.contains("recovers by itself"), "{text}");
+    postgres.restart();
+    wait_until("ready again", || ask_admin(&server, "/readyz").status == 200);
+}
+
+#[test]
+fn a_start_that_waits_can_be_stopped() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let log = directory.path().join("log");
+    let file = fs::File::create(&log).expect("a file can be made");
+    let nobody = "postgres://ann@127.0.0.1:1/shop";
+    let mut child =
+        serve(directory.path(), nobody, &[]).stderr(file).spawn().expect("it can be started");
+    wait_until("it waits", || fs::read_to_string(&log).is_ok_and(|text| text.contains("waiting")));
+    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(asked.is_ok_and(|status| status.success()), "it can be signalled");
+    let ended = child.wait().expect("it ends");
+    assert!(ended.success(), "{ended}");
+    assert!(!directory.path().join("data").exists(), "nothing is left behind");
+}
