@@ -51,9 +51,10 @@ async fn apply(session: &Session, known: i32) -> Result<(), OpenError> {
 
 /// 0 if there is no schema yet.
 async fn version(session: &Session) -> Result<i32, Fault> {
-    let there = "SELECT to_regclass('rowhouse.schema_version') IS NOT NULL";
-    let row = session.client().query_one(there, &[]).await?;
-    if !row.get::<_, bool>(0) {
+    // As the statement's own snapshot has it: a name that was looked up before the lock may be remembered.
+    let there = "SELECT FROM pg_catalog.pg_tables
+        WHERE schemaname = 'rowhouse' AND tablename = 'schema_version'";
+    if session.client().query_opt(there, &[]).await?.is_none() {
         return Ok(0);
     }
     let row = session.client().query_one("SELECT version FROM rowhouse.schema_version", &[]);
