@@ -164,11 +164,13 @@ async fn insert_rows<'a>(
             &columns.props,
         ]);
     }
-    session.rows(&insert_sql(rows.len(), conflict, check_table), &values).await
+    let sql =
+        insert_sql(rows.len(), check_table, &format!("{conflict} {}", entity::returning(session)));
+    session.rows(&sql, &values).await
 }
 
 /// One statement per number of rows; a connection keeps those that it has used.
-fn insert_sql(rows: usize, conflict: &str, check_table: bool) -> String {
+fn insert_sql(rows: usize, check_table: bool, then: &str) -> String {
     let mut sql = String::from(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props) VALUES ",
     );
@@ -182,7 +184,7 @@ fn insert_sql(rows: usize, conflict: &str, check_table: bool) -> String {
         }
         sql.push(')');
     }
-    let _ = write!(sql, " {conflict} {}", entity::RETURNING);
+    let _ = write!(sql, " {then}");
     sql
 }
 

@@ -6,6 +6,7 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
 use rowhouse_store::StoreError;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -24,11 +25,16 @@ pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Connections to one database, at most as many as configured.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Deadpool);
+pub(crate) struct Pool {
+    deadpool: Deadpool,
+    /// Whether the entities are spread over nodes.
+    distributed: Arc<AtomicBool>,
+}
 
 /// A connection for one operation. Given back when dropped, unless a transaction is open or something unread.
 pub(crate) struct Session {
     object: Option<Object>,
+    distributed: bool,
     /// Set while it must not be lent to another.
     unclean: AtomicBool,
 }
@@ -56,13 +62,13 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build();
         let pool = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
-        Ok(Self(pool))
+        Ok(Self { deadpool: pool, distributed: Arc::default() })
     }
 
     /// A connection, when one is free.
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
-        match self.0.get().await {
-            Ok(object) => Ok(Session::new(object)),
+        match self.deadpool.get().await {
+            Ok(object) => Ok(self.lend(object)),
             Err(PoolError::Closed) => Err(StoreError::unavailable("the store is closed")),
             Err(PoolError::Timeout(_)) => Err(StoreError::Busy),
             Err(error) => {
@@ -74,18 +80,30 @@ impl Pool {
 
     /// As [`Pool::session`], for whoever opens a store.
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
-        let object = self.0.get().await;
-        object.map(Session::new).map_err(|error| OpenError::Unreachable(error_chain(&error)))
+        let object = self.deadpool.get().await;
+        object
+            .map(|object| self.lend(object))
+            .map_err(|error| OpenError::Unreachable(error_chain(&error)))
+    }
+
+    fn lend(&self, object: Object) -> Session {
+        let distributed = self.distributed.load(Ordering::Relaxed);
+        Session { object: Some(object), distributed, unclean: AtomicBool::new(false) }
+    }
+
+    /// The entities are spread over nodes.
+    pub(crate) fn set_distributed(&self) {
+        self.distributed.store(true, Ordering::Relaxed);
     }
 
     /// Lends no more connections.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.deadpool.close();
     }
 
     /// Connections that are open, idle, and requests that wait for one.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
-        let status = self.0.status();
+        let status = self.deadpool.status();
         (status.size, status.available, status.waiting)
     }
 }
@@ -115,12 +133,13 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn new(object: Object) -> Self {
-        Self { object: Some(object), unclean: AtomicBool::new(false) }
-    }
-
     fn object(&self) -> &Object {
         self.object.as_ref().expect("taken only when dropped")
+    }
+
+    /// Whether the entities are spread over nodes.
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.distributed
     }
 
     /// Begins a transaction: `BEGIN` with its options.

@@ -6,25 +6,29 @@ use crate::pool::{Session, error_chain};
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
 const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001.sql")];
+/// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
+const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");
 /// Held while the schema changes: "rowhouse" in ASCII, as a number.
 const LOCK: i64 = 0x726F_7768_6F75_7365;
 
-/// Brings the schema up to date; refuses one that is newer.
-pub(crate) async fn migrate(session: &Session) -> Result<(), OpenError> {
+/// Brings the schema up to date; refuses one that is newer. Whether the entities are spread over nodes.
+pub(crate) async fn migrate(session: &Session) -> Result<bool, OpenError> {
     let known = i32::try_from(MIGRATIONS.len()).expect("there are few");
     let found = version(session).await.map_err(unreachable)?;
-    if found == known {
-        return Ok(());
+    let spread = found > 0 && is_distributed(session).await.map_err(unreachable)?;
+    let cluster = has_citus(session).await.map_err(unreachable)?;
+    if found == known && spread == cluster {
+        return Ok(spread);
     }
-    let applied = apply(session, known).await;
+    let applied = apply(session, known, cluster).await;
     if applied.is_err() {
         // Whatever was begun is undone; a connection that is gone has undone it already.
         let _ = session.run("ROLLBACK").await;
     }
-    applied
+    applied.map(|()| cluster)
 }
 
-async fn apply(session: &Session, known: i32) -> Result<(), OpenError> {
+async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenError> {
     session
         .run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK});"))
         .await
@@ -45,6 +49,10 @@ async fn apply(session: &Session, known: i32) -> Result<(), OpenError> {
         tracing::info!(version = at + 1, "bringing the schema of the database up to date");
         session.run(sql).await.map_err(unreachable)?;
     }
+    if cluster && !is_distributed(session).await.map_err(unreachable)? {
+        tracing::info!("spreading the entities over the nodes of the cluster");
+        session.run(DISTRIBUTE).await.map_err(unreachable)?;
+    }
     let finish = format!("UPDATE rowhouse.schema_version SET version = {known}; COMMIT;");
     session.run(&finish).await.map_err(unreachable)
 }
@@ -59,6 +67,24 @@ async fn version(session: &Session) -> Result<i32, Fault> {
     }
     let row = session.client().query_one("SELECT version FROM rowhouse.schema_version", &[]);
     Ok(row.await?.get(0))
+}
+
+/// Whether the database is part of a Citus cluster.
+async fn has_citus(session: &Session) -> Result<bool, Fault> {
+    let sql = "SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus'";
+    Ok(session.client().query_opt(sql, &[]).await?.is_some())
+}
+
+/// Whether the entities are spread over nodes.
+async fn is_distributed(session: &Session) -> Result<bool, Fault> {
+    if !has_citus(session).await? {
+        return Ok(false);
+    }
+    let sql = "SELECT FROM pg_catalog.pg_dist_partition p
+        JOIN pg_catalog.pg_class c ON c.oid = p.logicalrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'rowhouse' AND c.relname = 'entities'";
+    Ok(session.client().query_opt(sql, &[]).await?.is_some())
 }
 
 fn unreachable(fault: Fault) -> OpenError {

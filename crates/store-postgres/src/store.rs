@@ -69,7 +69,9 @@ impl PostgresStore {
         let pool = Pool::new(&options.url, &options)?;
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
-        schema::migrate(&session).await?;
+        if schema::migrate(&session).await? {
+            pool.set_distributed();
+        }
         drop(session);
         let cache = Arc::new(Cache::default());
         let membership =

@@ -62,7 +62,7 @@ pub struct Promise {
 }
 
 /// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
-/// test.
+/// test. With `needs`, the tests are ignored unless asked for: they need what that text names.
 #[macro_export]
 macro_rules! conformance_suite {
     (@list $then:ident { $($args:tt)* }) => {
@@ -184,7 +184,23 @@ macro_rules! conformance_suite {
             }
         )*
     };
+    (@ignored { $needs:literal $engine:expr }
+        $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+        $(
+            #[doc = $sentence]
+            #[test]
+            #[ignore = $needs]
+            fn $name() {
+                $crate::conformance::run(|| $engine, |engine| async move {
+                    $crate::conformance::$module::$name(&engine).await
+                });
+            }
+        )*
+    };
     ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
+    ($engine:expr, needs $needs:literal) => {
+        $crate::conformance_suite! { @list ignored { $needs $engine } }
+    };
 }
 
 conformance_suite! { @list table {} }
