@@ -1,10 +1,7 @@
 -- What a Citus cluster needs beyond the schema. Accounts and tables are on every node, so that a statement finds its
--- table where its entity is. Leases and the version of the catalogue stay on the coordinator: a table on every node
--- could not be written while one of them is down.
+-- table where its entity is. Leases and the version of the catalogue stay on the coordinator alone: a table on every
+-- node could not be written while one of them is down.
 SELECT create_reference_table('rowhouse.accounts');
 SELECT create_reference_table('rowhouse.account_settings');
 SELECT create_reference_table('rowhouse.tables');
-SELECT citus_add_local_table_to_metadata('rowhouse.catalogue');
-SELECT citus_add_local_table_to_metadata('rowhouse.servers');
-SELECT citus_add_local_table_to_metadata('rowhouse.schema_version');
 SELECT create_distributed_table('rowhouse.entities', 'dk');

@@ -26,19 +26,19 @@ const TRUST: Duration = Duration::from_millis(2500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
-    SET holder = $1, expires = clock_timestamp() + $2::text::interval, seen = 0,
+    SET holder = $1, expires = now() + $2::text::interval, seen = 0,
         high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
-    WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < clock_timestamp()
+    WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < now()
                     ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING s.slot::bigint, s.high";
 const RENEW: &str = "UPDATE rowhouse.servers
-    SET expires = clock_timestamp() + $3::text::interval, seen = $4, high = GREATEST(high, $5)
+    SET expires = now() + $3::text::interval, seen = $4, high = GREATEST(high, $5)
     WHERE slot = $1::bigint AND holder = $2 RETURNING high";
 const VERSION: &str = "SELECT version FROM rowhouse.catalogue";
 const LEAVE: &str = "UPDATE rowhouse.servers SET expires = '-infinity', high = $3
     WHERE slot = $1::bigint AND holder = $2 AND high >= $3";
 const BEHIND: &str = "SELECT EXISTS (SELECT FROM rowhouse.servers
-    WHERE expires > clock_timestamp() AND seen < $1 AND holder <> $2)";
+    WHERE expires > now() AND seen < $1 AND holder <> $2)";
 
 /// This server's place among those on the database.
 #[derive(Debug)]

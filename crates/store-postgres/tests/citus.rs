@@ -57,4 +57,4 @@ impl Engine for Citus {
     }
 }
 
-rowhouse_store::conformance_suite!(Citus::new(), needs "ROWHOUSE_TEST_CITUS names a cluster");
+rowhouse_store::conformance_suite!(several nodes: Citus::new(), needs "ROWHOUSE_TEST_CITUS names a cluster");

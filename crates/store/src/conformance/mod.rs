@@ -62,7 +62,8 @@ pub struct Promise {
 }
 
 /// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
-/// test. With `needs`, the tests are ignored unless asked for: they need what that text names.
+/// test. For an engine of several nodes there are tests of the promises that hold for all engines; they are
+/// ignored unless asked for, because they need what the text names.
 #[macro_export]
 macro_rules! conformance_suite {
     (@list $then:ident { $($args:tt)* }) => {
@@ -184,22 +185,26 @@ macro_rules! conformance_suite {
             }
         )*
     };
-    (@ignored { $needs:literal $engine:expr }
+    (@of_all { $needs:literal $engine:expr }
         $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
-        $(
-            #[doc = $sentence]
-            #[test]
-            #[ignore = $needs]
-            fn $name() {
-                $crate::conformance::run(|| $engine, |engine| async move {
-                    $crate::conformance::$module::$name(&engine).await
-                });
-            }
-        )*
+        $($crate::conformance_suite! {
+            @one $scope { $needs $engine } $module :: $name $sentence
+        })*
     };
+    (@one All { $needs:literal $engine:expr } $module:ident :: $name:ident $sentence:literal) => {
+        #[doc = $sentence]
+        #[test]
+        #[ignore = $needs]
+        fn $name() {
+            $crate::conformance::run(|| $engine, |engine| async move {
+                $crate::conformance::$module::$name(&engine).await
+            });
+        }
+    };
+    (@one SingleNode $($rest:tt)*) => {};
     ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
-    ($engine:expr, needs $needs:literal) => {
-        $crate::conformance_suite! { @list ignored { $needs $engine } }
+    (several nodes: $engine:expr, needs $needs:literal) => {
+        $crate::conformance_suite! { @list of_all { $needs $engine } }
     };
 }
 
