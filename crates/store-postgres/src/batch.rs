@@ -14,7 +14,7 @@ use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 
 /// Rows that one statement writes at most.
 const ROWS_MAX: usize = 100;
@@ -152,24 +152,33 @@ async fn insert_rows<'a>(
             rows.push((key, Columns::of(key, record)?));
         }
     }
-    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&partition.home, &partition.table, &tick];
+    let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&partition.home, Type::INT8), (&partition.table, Type::INT8), (&tick, Type::INT8)];
     for (key, columns) in &rows {
-        values.extend::<[&(dyn ToSql + Sync); 7]>([
-            &key.prefix,
-            &key.hash,
-            &key.rest,
-            &key.partition_len,
-            &columns.size,
-            &columns.names,
-            &columns.props,
+        values.extend::<[(&(dyn ToSql + Sync), Type); 7]>([
+            (&key.prefix, Type::BYTEA),
+            (&key.hash, Type::BYTEA),
+            (&key.rest, Type::BYTEA),
+            (&key.partition_len, Type::INT2),
+            (&columns.size, Type::INT4),
+            (&columns.names, Type::TEXT_ARRAY),
+            (&columns.props, Type::JSONB),
         ]);
     }
-    let sql =
-        insert_sql(rows.len(), check_table, &format!("{conflict} {}", entity::returning(session)));
-    session.rows(&sql, &values).await
+    let then = format!("{conflict} {}", entity::returning(session));
+    let sql = insert_sql(rows.len(), check_table, &then);
+    if KEPT.contains(&rows.len()) {
+        let values: Vec<_> = values.into_iter().map(|(value, _)| value).collect();
+        session.rows(&sql, &values).await
+    } else {
+        session.rows_once(&sql, &values).await
+    }
 }
 
-/// One statement per number of rows; a connection keeps those that it has used.
+/// The numbers of rows whose statements a connection keeps prepared. Each takes memory in the database.
+const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, 100];
+
+/// There is a statement for each number of rows.
 fn insert_sql(rows: usize, check_table: bool, then: &str) -> String {
     let mut sql = String::from(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props) VALUES ",

@@ -1,5 +1,6 @@
 //! What an error of the database means for whoever asked.
 
+use crate::options::OpenError;
 use rowhouse_store::{Conflict, StoreError};
 use tokio_postgres::error::SqlState;
 
@@ -69,6 +70,19 @@ impl Fault {
             Self::Duplicate | Self::Unmet => StoreError::Busy,
             Self::Lost(error) => StoreError::unavailable(error),
             Self::Other(error) => error,
+        }
+    }
+
+    /// What whoever wrote is told when the write took effect, but not all that has to follow.
+    pub(crate) fn after_a_write(self) -> StoreError {
+        StoreError::unavailable(format!("a write took effect, but its answer failed: {self:?}"))
+    }
+
+    /// What whoever opens a store is told.
+    pub(crate) fn of_opening(self) -> OpenError {
+        match self {
+            Self::Raced(error) | Self::Refused(error) | Self::Lost(error) => OpenError::of(&error),
+            other => OpenError::Unreachable(other.of_a_read().to_string()),
         }
     }
 

@@ -65,12 +65,9 @@ impl Membership {
         let mut bytes = [0; 8];
         random.fill(&mut bytes);
         let holder = i64::from_le_bytes(bytes);
-        let unreachable = |error: StoreError| OpenError::Unreachable(error.to_string());
         let session = pool.first().await?;
         let claimed = claim(&session, holder).await;
-        let (slot, high) = claimed
-            .map_err(|fault| unreachable(fault.of_a_read()))?
-            .ok_or(OpenError::TooManyServers)?;
+        let (slot, high) = claimed.map_err(Fault::of_opening)?.ok_or(OpenError::TooManyServers)?;
         drop(session);
         let this = Self {
             pool,
@@ -81,7 +78,7 @@ impl Membership {
             trusted: Mutex::new(None),
             cache,
         };
-        this.renew().await.map_err(|fault| unreachable(fault.of_a_read()))?;
+        this.renew().await.map_err(Fault::of_opening)?;
         Ok(this)
     }
 

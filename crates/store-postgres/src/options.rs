@@ -60,6 +60,34 @@ impl Options {
     }
 }
 
+impl OpenError {
+    /// What a failed connection or statement means for whoever opens a store.
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // Starting, stopping, or too many connections for the moment.
+            Some(said) if ["57", "53", "08"].contains(&&said.code().code()[..2]) => {
+                Self::Unreachable(said.message().to_owned())
+            }
+            Some(said) => Self::Refused(said.message().to_owned()),
+            None => Self::Unreachable(error_chain(error)),
+        }
+    }
+}
+
+/// An error with what caused it, in one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// Why a store did not open. Each text is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -69,6 +97,9 @@ pub enum OpenError {
     /// No connection, or it was lost.
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    /// It answers, and says no: trying again does not help.
+    #[error("the database refuses: {0}")]
+    Refused(String),
     /// An encoding that cannot hold every text.
     #[error("the database is encoded in {0}; create it with ENCODING 'UTF8'")]
     Encoding(String),

@@ -7,9 +7,9 @@ use deadpool_postgres::{
 };
 use rowhouse_store::StoreError;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, NoTls, Row, Statement};
 
 /// How long making a connection may take.
@@ -31,12 +31,15 @@ pub(crate) struct Pool {
     distributed: Arc<AtomicBool>,
 }
 
-/// A connection for one operation. Given back when dropped, unless a transaction is open or something unread.
+/// A connection for one operation. Given back when dropped, and closed instead if a transaction is open or an answer
+/// has not been read: the next one must not wait for it, nor take part in it.
 pub(crate) struct Session {
     object: Option<Object>,
     distributed: bool,
-    /// Set while it must not be lent to another.
+    /// A transaction is open, or something was left unread.
     unclean: AtomicBool,
+    /// Statements whose answer nobody has read yet: whoever asked may have gone.
+    in_flight: AtomicUsize,
 }
 
 impl Pool {
@@ -80,15 +83,21 @@ impl Pool {
 
     /// As [`Pool::session`], for whoever opens a store.
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
-        let object = self.deadpool.get().await;
-        object
-            .map(|object| self.lend(object))
-            .map_err(|error| OpenError::Unreachable(error_chain(&error)))
+        match self.deadpool.get().await {
+            Ok(object) => Ok(self.lend(object)),
+            Err(PoolError::Backend(error)) => Err(OpenError::of(&error)),
+            Err(error) => Err(OpenError::Unreachable(error.to_string())),
+        }
     }
 
     fn lend(&self, object: Object) -> Session {
         let distributed = self.distributed.load(Ordering::Relaxed);
-        Session { object: Some(object), distributed, unclean: AtomicBool::new(false) }
+        Session {
+            object: Some(object),
+            distributed,
+            unclean: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+        }
     }
 
     /// The entities are spread over nodes.
@@ -108,25 +117,11 @@ impl Pool {
     }
 }
 
-/// An error with what caused it, in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.unclean.load(Ordering::Relaxed)
-            && let Some(object) = self.object.take()
-        {
+        let must_close =
+            self.unclean.load(Ordering::Relaxed) || self.in_flight.load(Ordering::Relaxed) > 0;
+        if must_close && let Some(object) = self.object.take() {
             drop(Object::take(object));
         }
     }
@@ -160,15 +155,29 @@ impl Session {
         self.unclean.store(true, Ordering::Relaxed);
     }
 
+    /// Asks and reads the answer; if whoever waits for it goes, the connection is not lent again.
+    pub(crate) async fn whole<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let result = work.await;
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
     /// A statement that this connection keeps prepared.
-    pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
+    async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
         Ok(self.object().prepare_cached(sql).await?)
     }
 
     /// All rows of a statement that the connection keeps prepared.
     pub(crate) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.object().query(&statement, values).await?)
+        self.whole(async {
+            let statement = self.prepare(sql).await?;
+            Ok(self.object().query(&statement, values).await?)
+        })
+        .await
     }
 
     /// The row of a statement that has at most one.
@@ -176,15 +185,27 @@ impl Session {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
+    /// All rows of a statement that is not worth keeping.
+    pub(crate) async fn rows_once(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Fault> {
+        self.whole(async { Ok(self.object().query_typed(sql, values).await?) }).await
+    }
+
     /// How many rows a statement changed.
     pub(crate) async fn execute(&self, sql: &str, values: Values<'_>) -> Result<u64, Fault> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.object().execute(&statement, values).await?)
+        self.whole(async {
+            let statement = self.prepare(sql).await?;
+            Ok(self.object().execute(&statement, values).await?)
+        })
+        .await
     }
 
     /// Statements without values.
     pub(crate) async fn run(&self, sql: &str) -> Result<(), Fault> {
-        Ok(self.object().batch_execute(sql).await?)
+        self.whole(async { Ok(self.object().batch_execute(sql).await?) }).await
     }
 
     /// The client itself, for what streams or pipelines.
@@ -197,7 +218,7 @@ impl Session {
 pub(crate) async fn examine(session: &Session, durability: Durability) -> Result<(), OpenError> {
     let setting = async |name: &str| -> Result<String, OpenError> {
         let found = session.row("SELECT current_setting($1)", &[&name]).await;
-        let found = found.map_err(|fault| OpenError::Unreachable(format!("{fault:?}")))?;
+        let found = found.map_err(Fault::of_opening)?;
         Ok(found.map(|row| row.get(0)).unwrap_or_default())
     };
     let encoding = setting("server_encoding").await?;

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::options::OpenError;
-use crate::pool::{Session, error_chain};
+use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
 const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001.sql")];
@@ -14,9 +14,9 @@ const LOCK: i64 = 0x726F_7768_6F75_7365;
 /// Brings the schema up to date; refuses one that is newer. Whether the entities are spread over nodes.
 pub(crate) async fn migrate(session: &Session) -> Result<bool, OpenError> {
     let known = i32::try_from(MIGRATIONS.len()).expect("there are few");
-    let found = version(session).await.map_err(unreachable)?;
-    let spread = found > 0 && is_distributed(session).await.map_err(unreachable)?;
-    let cluster = has_citus(session).await.map_err(unreachable)?;
+    let found = version(session).await.map_err(Fault::of_opening)?;
+    let spread = found > 0 && is_distributed(session).await.map_err(Fault::of_opening)?;
+    let cluster = has_citus(session).await.map_err(Fault::of_opening)?;
     if found == known && spread == cluster {
         return Ok(spread);
     }
@@ -32,9 +32,9 @@ async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenE
     session
         .run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK});"))
         .await
-        .map_err(unreachable)?;
+        .map_err(Fault::of_opening)?;
     // Another server may have been faster.
-    let found = version(session).await.map_err(unreachable)?;
+    let found = version(session).await.map_err(Fault::of_opening)?;
     if found > known {
         return Err(OpenError::Newer { found, known });
     }
@@ -42,19 +42,19 @@ async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenE
         let first = "CREATE SCHEMA IF NOT EXISTS rowhouse; \
                      CREATE TABLE rowhouse.schema_version (version integer NOT NULL); \
                      INSERT INTO rowhouse.schema_version VALUES (0);";
-        session.run(first).await.map_err(unreachable)?;
+        session.run(first).await.map_err(Fault::of_opening)?;
     }
     let done = usize::try_from(found).unwrap_or(0);
     for (at, sql) in MIGRATIONS.iter().enumerate().skip(done) {
         tracing::info!(version = at + 1, "bringing the schema of the database up to date");
-        session.run(sql).await.map_err(unreachable)?;
+        session.run(sql).await.map_err(Fault::of_opening)?;
     }
-    if cluster && !is_distributed(session).await.map_err(unreachable)? {
+    if cluster && !is_distributed(session).await.map_err(Fault::of_opening)? {
         tracing::info!("spreading the entities over the nodes of the cluster");
-        session.run(DISTRIBUTE).await.map_err(unreachable)?;
+        session.run(DISTRIBUTE).await.map_err(Fault::of_opening)?;
     }
     let finish = format!("UPDATE rowhouse.schema_version SET version = {known}; COMMIT;");
-    session.run(&finish).await.map_err(unreachable)
+    session.run(&finish).await.map_err(Fault::of_opening)
 }
 
 /// 0 if there is no schema yet.
@@ -85,11 +85,4 @@ async fn is_distributed(session: &Session) -> Result<bool, Fault> {
         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = 'rowhouse' AND c.relname = 'entities'";
     Ok(session.client().query_opt(sql, &[]).await?.is_some())
-}
-
-fn unreachable(fault: Fault) -> OpenError {
-    OpenError::Unreachable(match fault {
-        Fault::Raced(error) | Fault::Refused(error) | Fault::Lost(error) => error_chain(&error),
-        other => other.of_a_read().to_string(),
-    })
 }
