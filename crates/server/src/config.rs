@@ -45,6 +45,8 @@ pub struct Config {
     pub store_connections: usize,
     /// How long a start waits until it can be reached, in seconds.
     pub store_wait_seconds: u64,
+    /// A replica of the database, which the secondary endpoint reads; the database itself without.
+    pub store_replica: Option<DatabaseAddress>,
 
     /// Address of the Table service.
     pub host: IpAddr,
@@ -111,6 +113,7 @@ impl Default for Config {
             store_password: StorePassword::None,
             store_connections: 32,
             store_wait_seconds: 30,
+            store_replica: None,
             host: loopback,
             table_port: 10002,
             admin_host: loopback,
@@ -209,6 +212,9 @@ impl Config {
         if self.store_connections < STORE_CONNECTIONS_MIN {
             return refuse("--store-connections must be at least 2");
         }
+        if self.store_replica.is_some() && self.store.is_none() {
+            return refuse("--store-replica needs --store: name the database that it follows");
+        }
         if let StorePassword::File(_) = self.store_password {
             match &self.store {
                 None => return refuse("--store-password-file needs --store: name the database"),
@@ -305,6 +311,9 @@ mod tests {
         refused("at least 4", |config| config.max_body_bytes = 1);
         refused("storage.example.org", |config| config.host_suffixes = vec!["a b".into()]);
         refused("with --store", |config| config.data = "postgres://ann:secret@db/shop".into());
+        refused("--store-replica needs", |config| {
+            config.store_replica = "postgres://ann@db2/shop".parse().ok();
+        });
         refused("--store-connections must", |config| config.store_connections = 1);
         refused("needs --store", |config| config.store_password = StorePassword::File("f".into()));
         refused("leave one out", |config| {

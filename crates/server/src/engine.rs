@@ -10,7 +10,7 @@ use crate::files;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::Store;
 use rowhouse_store_embedded::EmbeddedStore;
-use rowhouse_store_postgres::{OpenError, PostgresStore};
+use rowhouse_store_postgres::{OpenError, PostgresReplica, PostgresStore};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +80,16 @@ impl Engine {
             Self::Postgres(store) => store.close().await.map_err(ServerError::Disconnect),
         }
     }
+}
+
+/// What the secondary endpoint reads, if that is a replica.
+pub(crate) fn replica(config: &Config) -> Result<Option<Arc<dyn Store>>, ServerError> {
+    let Some(address) = &config.store_replica else { return Ok(None) };
+    let options = postgres_options(config, address)?;
+    let replica = PostgresReplica::new(&options.url, &options);
+    let place = address.to_string();
+    let replica = replica.map_err(|source| ServerError::Database { place, source })?;
+    Ok(Some(Arc::new(replica)))
 }
 
 fn embedded_options(config: &Config, directory: &Path) -> rowhouse_store_embedded::Options {

@@ -18,6 +18,8 @@ mod membership;
 mod options;
 mod pool;
 mod props;
+mod reader;
+mod replica;
 mod scan;
 mod schema;
 mod store;
@@ -25,4 +27,5 @@ mod sweep;
 mod ticks;
 
 pub use options::{Durability, OpenError, Options, Url};
+pub use replica::PostgresReplica;
 pub use store::{PostgresStore, Stats};

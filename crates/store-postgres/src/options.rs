@@ -7,8 +7,6 @@ use std::time::Duration;
 pub struct Options {
     /// Where the database is: `postgres://user:password@host:port/database`, or the words of a connection string.
     pub url: Url,
-    /// Where a replica is that lags behind and may be read; none without.
-    pub replica: Option<Url>,
     /// Most connections that this server holds.
     pub connections: usize,
     /// Whether answered writes must survive a power cut.
@@ -52,7 +50,6 @@ impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: Url::new(url),
-            replica: None,
             connections: 32,
             durability: Durability::Durable,
             patience: Duration::from_secs(2),

@@ -4,11 +4,12 @@ use crate::batch::{self, Located, Outcome, Partition};
 use crate::cache::Cache;
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
-use crate::key::{self, DbKey};
+use crate::key;
 use crate::membership::Membership;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
-use crate::{catalogue, scan, schema, sweep};
+use crate::reader::Reader;
+use crate::{catalogue, schema, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
@@ -31,10 +32,9 @@ const TRIES: u32 = 12;
 /// A store on PostgreSQL.
 #[derive(Debug)]
 pub struct PostgresStore {
-    pool: Pool,
+    reader: Reader,
     clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
-    cache: Arc<Cache>,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -83,10 +83,9 @@ impl PostgresStore {
             tokio::spawn(sweep::keep_sweeping(pool.clone())),
         ];
         Ok(Self {
-            pool,
+            reader: Reader { pool, cache },
             clock,
             membership,
-            cache,
             open: RwLock::new(()),
             background: Mutex::new(background),
             commits: AtomicU64::new(0),
@@ -96,7 +95,7 @@ impl PostgresStore {
 
     /// What it is doing now.
     pub fn stats(&self) -> Stats {
-        let (connections, idle, waiting) = self.pool.usage();
+        let (connections, idle, waiting) = self.reader.pool.usage();
         Stats {
             connections,
             idle,
@@ -112,54 +111,18 @@ impl PostgresStore {
         self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
     }
 
-    /// What is known of a table for ever: who it belongs to and where its partitions live.
-    async fn known(&self, id: TableId) -> Result<Arc<Table>, Fault> {
-        if let Some(table) = self.cache.table_of(id) {
-            return Ok(table);
-        }
-        let read = self.cache.generation();
-        let session = self.pool.session().await?;
-        let found = catalogue::table_of(&session, id).await?;
-        let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
-        self.cache.keep_table(read, &table);
-        Ok(table)
-    }
-
-    /// Reads on a connection; once more on another if it was lost.
-    async fn read<T, F>(&self, work: impl Fn(Session) -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, Fault>>,
-    {
-        match work(self.pool.session().await?).await {
-            Err(Fault::Lost(error)) => {
-                tracing::debug!(%error, "a connection was lost; reading again");
-                work(self.pool.session().await?).await.map_err(Fault::of_a_read)
-            }
-            result => result.map_err(Fault::of_a_read),
-        }
-    }
-
     /// Changes accounts or tables; returns when no other server acts on what was before.
     async fn change<T, F>(&self, work: impl FnOnce(Arc<Session>) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         let _open = self.enter()?;
-        let session = Arc::new(self.pool.session().await?);
+        let session = Arc::new(self.reader.pool.session().await?);
         let changed = catalogue::change(session, work).await;
-        self.cache.forget();
+        self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
         self.membership.announce(version).await.map_err(Fault::after_a_write)?;
         Ok(result)
-    }
-
-    async fn get_of(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
-        let number = catalogue::number(table).unwrap_or(-1);
-        let home = key::home(table, &known.placement, key.partition.as_str());
-        let db_key = DbKey::new(key);
-        let place = Place { home, table: number, key: &db_key };
-        self.read(|session| async move { entity::get(&session, place).await }).await
     }
 
     /// Every command, with where its entity lives.
@@ -170,7 +133,7 @@ impl PostgresStore {
                 continue;
             }
             // A table that is not there is named after the commands before it were judged.
-            let placement = match self.known(*table).await {
+            let placement = match self.reader.known(*table).await {
                 Ok(known) => known.placement.clone(),
                 Err(Fault::Rejected(..)) if index > 0 => Placement::default(),
                 Err(fault) => return Err(fault),
@@ -184,7 +147,7 @@ impl PostgresStore {
     }
 
     async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
-        let session = self.pool.session().await?;
+        let session = self.reader.pool.session().await?;
         if let Some(outcome) = self.as_statement(&session, commands).await? {
             return Ok(outcome);
         }
@@ -236,15 +199,11 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        self.get_of(table, key).await
+        self.reader.get(table, key).await
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
-        let number = catalogue::number(table).unwrap_or(-1);
-        let scan = &scan;
-        let source = scan::Source { id: table, number, placement: &known.placement };
-        self.read(|session| async move { scan::page(&session, source, scan).await }).await
+        self.reader.scan(table, &scan).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
@@ -272,21 +231,7 @@ impl Store for PostgresStore {
         account: AccountId,
         name: &TableName,
     ) -> Result<Option<Arc<Table>>, StoreError> {
-        let folded = name.folded();
-        if self.membership.trusts_cache()
-            && let Some(table) = self.cache.table(account, &folded)
-        {
-            return Ok(Some(table));
-        }
-        let (read, folded) = (self.cache.generation(), &folded);
-        let found = self
-            .read(|session| async move { catalogue::table(&session, account, folded).await })
-            .await?;
-        let found = found.map(Arc::new);
-        if let Some(table) = &found {
-            self.cache.keep_table(read, table);
-        }
-        Ok(found)
+        self.reader.table(account, name, self.membership.trusts_cache()).await
     }
 
     async fn tables(
@@ -295,8 +240,7 @@ impl Store for PostgresStore {
         from: Option<&FoldedName>,
         limit: usize,
     ) -> Result<Vec<Arc<Table>>, StoreError> {
-        self.read(|session| async move { catalogue::tables(&session, account, from, limit).await })
-            .await
+        self.reader.tables(account, from, limit).await
     }
 
     async fn create_table(
@@ -328,23 +272,11 @@ impl Store for PostgresStore {
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
-        if self.membership.trusts_cache()
-            && let Some(account) = self.cache.account(name)
-        {
-            return Ok(Some(account));
-        }
-        let read = self.cache.generation();
-        let found =
-            self.read(|session| async move { catalogue::account(&session, name).await }).await?;
-        let found = found.map(Arc::new);
-        if let Some(account) = &found {
-            self.cache.keep_account(read, account);
-        }
-        Ok(found)
+        self.reader.account(name, self.membership.trusts_cache()).await
     }
 
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
-        self.read(|session| async move { catalogue::accounts(&session).await }).await
+        self.reader.accounts().await
     }
 
     async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
@@ -408,7 +340,7 @@ impl Store for PostgresStore {
             task.abort();
         }
         let left = self.membership.leave().await;
-        self.pool.close();
+        self.reader.pool.close();
         left.map_err(Fault::of_a_write)
     }
 }
