@@ -51,7 +51,9 @@ async fn apply(session: &Session, known: i32) -> Result<(), OpenError> {
 
 /// 0 if there is no schema yet.
 async fn version(session: &Session) -> Result<i32, Fault> {
-    let there = "SELECT to_regclass('rowhouse.schema_version') IS NOT NULL";
+    // Asked of the catalogue itself: what a session remembers of names may be older than a lock it has waited for.
+    let there = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables
+        WHERE schemaname = 'rowhouse' AND tablename = 'schema_version')";
     let row = session.client().query_one(there, &[]).await?;
     if !row.get::<_, bool>(0) {
         return Ok(0);
