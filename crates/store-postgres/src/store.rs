@@ -147,7 +147,7 @@ impl PostgresStore {
         let changed = catalogue::change(session, work).await;
         self.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
-        self.membership.announce(version).await.map_err(Fault::of_a_write)?;
+        self.membership.announce(version).await.map_err(Fault::after_a_write)?;
         Ok(result)
     }
 
@@ -253,7 +253,7 @@ impl Store for PostgresStore {
         let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
         let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
         let latest = outcome.ticks.iter().copied().max().unwrap_or(0);
-        self.membership.observe(latest).await.map_err(Fault::of_a_write)?;
+        self.membership.observe(latest).await.map_err(Fault::after_a_write)?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = |&tick: &i64| {
             let tick = u64::try_from(tick).ok().and_then(Timestamp::from_ticks);
