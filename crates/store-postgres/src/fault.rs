@@ -73,9 +73,14 @@ impl Fault {
         }
     }
 
-    /// What whoever wrote is told when the write took effect, but not all that has to follow.
+    /// What whoever wrote is told when the write had been committed before: never that nothing was written.
     pub(crate) fn after_a_write(self) -> StoreError {
-        StoreError::unavailable(format!("a write took effect, but its answer failed: {self:?}"))
+        match self.of_a_write() {
+            StoreError::Busy => {
+                StoreError::unavailable("the database did not answer after a write")
+            }
+            other => other,
+        }
     }
 
     /// What whoever opens a store is told.
@@ -99,4 +104,18 @@ impl Fault {
 fn busy(error: &tokio_postgres::Error) -> StoreError {
     tracing::warn!(%error, "the database did not answer a request");
     StoreError::Busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_always_means_that_nothing_was_written() {
+        let busy = || Fault::from(StoreError::Busy);
+        assert!(matches!(busy().of_a_write(), StoreError::Busy));
+        assert!(matches!(busy().of_a_read(), StoreError::Busy));
+        assert!(matches!(busy().after_a_write(), StoreError::Unavailable(_)));
+        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::Unavailable(_)));
+    }
 }
