@@ -171,7 +171,7 @@ async fn insert(
 }
 
 /// The tag that a condition asks for; one that no entity has for a tag that is none.
-fn tag(condition: Condition) -> Option<i64> {
+pub(crate) fn tag(condition: Condition) -> Option<i64> {
     match condition {
         Condition::Matches(etag) => {
             Some(etag.timestamp().map_or(-1, |at| i64::try_from(at.ticks()).unwrap_or(-1)))

@@ -22,6 +22,7 @@ mod reader;
 mod replica;
 mod scan;
 mod schema;
+mod statement;
 mod store;
 mod sweep;
 mod ticks;

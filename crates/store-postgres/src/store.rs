@@ -9,7 +9,7 @@ use crate::membership::Membership;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
 use crate::reader::Reader;
-use crate::{catalogue, schema, sweep};
+use crate::{catalogue, schema, statement, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
@@ -172,7 +172,7 @@ impl PostgresStore {
     ) -> Result<Option<Outcome>, Fault> {
         let tick = self.membership.tick().await?;
         let [located] = commands else {
-            return match batch::as_statement(session, commands, tick).await {
+            return match statement::run(session, commands, tick).await {
                 Err(Fault::Raced(_)) => Ok(None),
                 result => result,
             };
