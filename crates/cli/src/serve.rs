@@ -104,6 +104,11 @@ options! {
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_PASSWORD_FILE", help_heading = "Data")]
     store_password_file: PathBuf,
 
+    /// Certificate authorities, in PEM, that vouch for the database when its address ends in
+    /// ?sslmode=require. Default: those that the operating system trusts.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_CA_FILE", help_heading = "Data")]
+    store_ca_file: PathBuf,
+
     /// How long to wait at the start until the database can be reached, in seconds. Default: 30.
     #[arg(long, value_name = "SECONDS", env = "ROWHOUSE_STORE_WAIT_SECONDS", help_heading = "Data")]
     store_wait_seconds: u64,
@@ -382,6 +387,7 @@ impl Options {
             cache_bytes: self.cache_mib.map_or(default.cache_bytes, |mib| mib.saturating_mul(MIB)),
             store: store.map_err(|error: ServerError| error.to_string())?,
             store_replica: replica.map_err(|error: ServerError| error.to_string())?,
+            store_ca_file: self.store_ca_file,
             store_password,
             store_connections: self.store_connections.unwrap_or(default.store_connections),
             store_wait_seconds: self.store_wait_seconds.unwrap_or(default.store_wait_seconds),
@@ -463,6 +469,7 @@ mod tests {
             cache-mib = 1
             store = "postgres://ann@db/shop"
             store-replica = "postgres://ann@db2/shop"
+            store-ca-file = "ca"
             store-connections = 10
             store-password-file = "p"
             store-wait-seconds = 11
@@ -497,6 +504,7 @@ mod tests {
             cache_bytes: MIB,
             store: "postgres://ann@db/shop".parse().ok(),
             store_replica: "postgres://ann@db2/shop".parse().ok(),
+            store_ca_file: Some("ca".into()),
             store_connections: 10,
             store_password: StorePassword::File("p".into()),
             store_wait_seconds: 11,

@@ -45,6 +45,8 @@ pub struct Config {
     pub store_connections: usize,
     /// How long a start waits until it can be reached, in seconds.
     pub store_wait_seconds: u64,
+    /// File of the authorities that vouch for the database's certificate, if the operating system's do not.
+    pub store_ca_file: Option<PathBuf>,
     /// A replica of the database, which the secondary endpoint reads; the database itself without.
     pub store_replica: Option<DatabaseAddress>,
 
@@ -113,6 +115,7 @@ impl Default for Config {
             store_password: StorePassword::None,
             store_connections: 32,
             store_wait_seconds: 30,
+            store_ca_file: None,
             store_replica: None,
             host: loopback,
             table_port: 10002,
@@ -211,6 +214,9 @@ impl Config {
         }
         if self.store_connections < STORE_CONNECTIONS_MIN {
             return refuse("--store-connections must be at least 2");
+        }
+        if self.store_ca_file.is_some() && self.store.is_none() {
+            return refuse("--store-ca-file needs --store: name the database");
         }
         if self.store_replica.is_some() && self.store.is_none() {
             return refuse("--store-replica needs --store: name the database that it follows");

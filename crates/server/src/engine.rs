@@ -111,8 +111,10 @@ fn postgres_options(
         files::warn_if_shared(path, "password of the database");
     }
     let password = config.store_password.read()?;
+    let authorities = config.store_ca_file.as_deref().map(files::read).transpose()?;
     Ok(Options {
         url: address.url(password.as_deref()),
+        authorities,
         connections: config.store_connections,
         durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Durable },
         ..Options::new("")

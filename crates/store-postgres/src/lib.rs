@@ -26,6 +26,7 @@ mod statement;
 mod store;
 mod sweep;
 mod ticks;
+mod tls;
 
 pub use options::{Durability, OpenError, Options, Url};
 pub use replica::PostgresReplica;

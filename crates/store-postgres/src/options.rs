@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Options {
     /// Where the database is: `postgres://user:password@host:port/database`, or the words of a connection string.
     pub url: Url,
+    /// Who vouches for the database's certificate, in PEM; without, whoever the operating system trusts. Asked for
+    /// when the address says `sslmode=require`.
+    pub authorities: Option<Vec<u8>>,
     /// Most connections that this server holds.
     pub connections: usize,
     /// Whether answered writes must survive a power cut.
@@ -50,6 +53,7 @@ impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: Url::new(url),
+            authorities: None,
             connections: 32,
             durability: Durability::Durable,
             patience: Duration::from_secs(2),
@@ -91,6 +95,9 @@ pub enum OpenError {
     /// The connection string is not one.
     #[error("the address of the database cannot be read: {0}")]
     Address(#[source] tokio_postgres::Error),
+    /// Nobody could vouch for a certificate.
+    #[error("no certificate authority can be read for the connection to the database: {0}")]
+    Authorities(String),
     /// No connection, or it was lost.
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
+use crate::tls;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
@@ -9,6 +10,7 @@ use rowhouse_store::StoreError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, NoTls, Row, Statement};
 
@@ -54,7 +56,14 @@ impl Pool {
         config.connect_timeout(CONNECT_WITHIN);
         config.keepalives_idle(Duration::from_secs(30));
         let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, NoTls, fast);
+        // Without being asked for, TLS would refuse the certificate that a database makes for itself.
+        let manager = if config.get_ssl_mode() == SslMode::Require {
+            let connector = tls::connector(options.authorities.as_deref())?;
+            Manager::from_config(config, connector, fast)
+        } else {
+            config.ssl_mode(SslMode::Disable);
+            Manager::from_config(config, NoTls, fast)
+        };
         let pool = Deadpool::builder(manager)
             .max_size(options.connections.max(2))
             .timeouts(Timeouts {
