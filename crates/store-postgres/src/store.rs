@@ -196,6 +196,16 @@ impl PostgresStore {
     }
 }
 
+/// A store that is dropped without being closed does nothing more, as if its process had ended.
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        let background = self.background.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for task in background {
+            task.abort();
+        }
+    }
+}
+
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
