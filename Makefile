@@ -1,4 +1,4 @@
-# What a developer types. Each target brings what it needs; nothing is installed outside this directory.
+# What a developer types. Each target brings what it needs; only PostgreSQL is installed outside this directory, as root.
 # Needed beforehand: Rust, a C and C++ compiler, Python 3.11 or later, Node 20 or later with npm.
 
 DATA ?= rowhouse-data
@@ -40,10 +40,10 @@ lint:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 
 conformance:
-	scripts/test conformance
+	scripts/test conformance conformance-postgres
 
 sdk:
-	scripts/test sdk-python sdk-js readme
+	scripts/test sdk-python sdk-js readme sdk-python-postgres sdk-js-postgres
 
 crash:
 	STORE=$(STORE) scripts/crash $(ROUNDS) $(CUTS)

@@ -17,7 +17,6 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -151,9 +150,11 @@ def create_database():
 def run(command):
     """Runs a command on PostgreSQL; its exit status."""
     child = subprocess.Popen(command, env=os.environ | {STORE_VARIABLE: "postgres", URL_VARIABLE: server_url()})
-    # Ctrl-C reaches the command too, which ends as it likes; its database is there until then.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return child.wait()
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            pass    # the command was told too, and ends as it likes; its database is there until then
 
 
 def main():
