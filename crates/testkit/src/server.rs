@@ -158,9 +158,24 @@ impl TestServer {
 
     /// Asks it to end (SIGTERM) and waits.
     pub fn stop(&mut self) -> ExitStatus {
-        let asked = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
-        assert!(asked.is_ok_and(|status| status.success()), "the server can be signalled");
+        self.signal("TERM");
         wait(&mut self.child, READY_WITHIN).expect("the server ends when asked")
+    }
+
+    /// Lets it do nothing at all (SIGSTOP), as a machine that is suspended would.
+    pub fn pause(&mut self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on where it was (SIGCONT).
+    pub fn resume(&mut self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&mut self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "the server can be signalled");
     }
 
     /// Whether it says that it takes writes.

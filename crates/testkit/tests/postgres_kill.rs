@@ -3,7 +3,8 @@
 //! Whatever is killed at whatever moment: nothing acknowledged is lost, no batch is half there, the answers of
 //! both servers together have an explanation, no ETag is given twice to a key, and tables that are dropped and
 //! made again on one server neither lose rows of the other nor show old ones. A server whose neighbour dies goes
-//! on; one whose database dies takes writes again by itself once the database is back.
+//! on; one whose database dies takes writes again by itself once the database is back; one that slept for longer
+//! than its lease finds that another has its place, and takes a new one.
 //!
 //! The control is a database that answers before a commit is in its log: it must lose something, or else the test
 //! would not have seen it either.
@@ -23,19 +24,24 @@ const ROUNDS: usize = 6;
 const ROUND_MAX: Duration = Duration::from_millis(1200);
 /// What is left then goes on for this long.
 const AFTERWARDS: Duration = Duration::from_millis(600);
+/// Longer than a server's lease on its place among the others.
+const SLEEP: Duration = Duration::from_millis(3500);
 /// A start is interrupted within this time.
 const START_MAX: Duration = Duration::from_millis(100);
 /// How long it may take until all is well again, even on a busy machine.
-const RECOVERY_MAX: Duration = Duration::from_secs(30);
+const RECOVERY_MAX: Duration = Duration::from_mins(1);
 
-/// What is killed, in turn.
+/// What happens to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
+enum Blow {
     Server(usize),
     Postgres,
+    /// The first server sleeps for longer than its lease. Meanwhile the other dies and comes back in its place.
+    Sleep,
 }
 
-const VICTIMS: [Victim; 3] = [Victim::Server(0), Victim::Postgres, Victim::Server(1)];
+/// In turn.
+const BLOWS: [Blow; 4] = [Blow::Server(0), Blow::Postgres, Blow::Server(1), Blow::Sleep];
 
 struct World {
     postgres: TestPostgres,
@@ -59,16 +65,24 @@ impl World {
     }
 
     /// Everything at once on both servers, until something is killed and a moment longer.
-    fn run(&mut self, victim: Victim, after: Duration) {
+    fn run(&mut self, blow: Blow, after: Duration) {
         let addresses: Vec<SocketAddr> = self.servers.iter().map(TestServer::address).collect();
-        let Self { postgres, servers, load, witnesses, turnover, .. } = self;
+        let Self { postgres, database, servers, load, witnesses, turnover } = self;
         load.run(&addresses, |writers| {
             witnesses.run(&addresses, |clients| {
                 turnover.run(&addresses, |owners| {
                     std::thread::sleep(after);
-                    match victim {
-                        Victim::Server(number) => servers[number].kill(),
-                        Victim::Postgres => postgres.kill(),
+                    match blow {
+                        Blow::Server(number) => servers[number].kill(),
+                        Blow::Postgres => postgres.kill(),
+                        Blow::Sleep => {
+                            servers[0].pause();
+                            servers[1].kill();
+                            std::thread::sleep(SLEEP);
+                            wait_for_sessions(postgres, database, 1);
+                            servers[1].restart();
+                            servers[0].resume();
+                        }
                     }
                     std::thread::sleep(AFTERWARDS);
                     writers.rest();
@@ -80,27 +94,21 @@ impl World {
     }
 
     /// Starts again what was killed, once nothing of it can take effect any more.
-    fn recover(&mut self, victim: Victim, interrupted: Option<Duration>) {
-        match victim {
-            Victim::Server(number) => {
-                self.wait_for_backends(number);
+    fn recover(&mut self, blow: Blow, interrupted: Option<Duration>) {
+        match blow {
+            Blow::Server(number) => {
+                wait_for_sessions(&self.postgres, &self.database, number);
                 if let Some(after) = interrupted {
                     self.servers[number].restart_and_kill(after);
                 }
                 self.servers[number].restart();
             }
-            Victim::Postgres => self.postgres.restart(),
+            Blow::Postgres => self.postgres.restart(),
+            Blow::Sleep => {}
         }
         let servers = &self.servers;
         wait_until("ready again", || servers.iter().all(TestServer::is_ready));
         self.witnesses.settle();
-    }
-
-    /// The database finishes the statement that it got last before it notices that nobody waits for it.
-    fn wait_for_backends(&self, number: usize) {
-        let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", name(number));
-        let sql = format!("SELECT count(*) {of}");
-        wait_until("its sessions end", || self.postgres.execute(&self.database, &sql) == "0");
     }
 
     fn verify(&mut self, round: usize) {
@@ -116,6 +124,13 @@ impl World {
 
 fn name(number: usize) -> String {
     format!("server{number}")
+}
+
+/// The database finishes the statement that it got last before it notices that nobody waits for it.
+fn wait_for_sessions(postgres: &TestPostgres, database: &str, number: usize) {
+    let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", name(number));
+    let sql = format!("SELECT count(*) {of}");
+    wait_until("its sessions end", || postgres.execute(database, &sql) == "0");
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -141,25 +156,27 @@ fn kills_of_servers_and_of_the_database_lose_nothing() {
     let began = Instant::now();
     let mut slowest = Duration::ZERO;
     for round in 1..=rounds {
-        let victim = VICTIMS[round % VICTIMS.len()];
+        let blow = BLOWS[round % BLOWS.len()];
         world.turnover.prepare(&mut world.servers[round % 2].client());
         let failures = world.load.tally().failures + world.witnesses.failures();
-        world.run(victim, any(&chance, ROUND_MAX));
-        if victim != Victim::Postgres {
+        world.run(blow, any(&chance, ROUND_MAX));
+        if matches!(blow, Blow::Server(_)) {
             let now = world.load.tally().failures + world.witnesses.failures();
             assert_eq!(now, failures, "round {round}: a server failed because another died");
         }
         let killed = Instant::now();
-        world.recover(victim, (round % 2 == 0).then(|| any(&chance, START_MAX)));
+        world.recover(blow, (round % 2 == 0).then(|| any(&chance, START_MAX)));
         slowest = slowest.max(killed.elapsed());
         world.verify(round);
-        println!("round {round}: {victim:?}, {}, {}", world.load.tally(), world.turnover);
+        println!("round {round}: {blow:?}, {}, {}", world.load.tally(), world.turnover);
     }
     assert!(world.load.tally().writes > rounds as u64, "there was load");
     let records = world.witnesses.into_records(&mut world.servers[0].client());
     if let Err(violation) = check(&records, Order::OfEntity) {
         panic!("{violation}");
     }
+    let usurped = world.servers[0].log().contains("the slot was taken");
+    assert!(usurped || rounds < BLOWS.len(), "the server that slept has lost its place");
     for server in &mut world.servers {
         assert!(!server.log().contains("panicked"), "nothing panicked");
         assert!(server.stop().success(), "a clean end after all that");
