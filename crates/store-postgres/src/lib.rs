@@ -15,6 +15,7 @@ mod fault;
 mod filter;
 mod key;
 mod membership;
+mod nodes;
 mod options;
 mod pool;
 mod props;

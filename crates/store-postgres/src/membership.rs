@@ -207,8 +207,9 @@ impl Membership {
         *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let session = self.pool.session().await?;
         let (slot, last) = (self.ticks.slot(), self.ticks.last());
-        session.execute(LEAVE, &[&slot, &self.holder, &last]).await?;
-        Ok(())
+        let left = session.execute(LEAVE, &[&slot, &self.holder, &last]).await;
+        self.pool.close();
+        left.map(drop)
     }
 }
 

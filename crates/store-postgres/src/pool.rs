@@ -4,7 +4,8 @@ use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
 use crate::tls;
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime, Timeouts,
+    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime,
+    TimeoutType, Timeouts,
 };
 use rowhouse_store::StoreError;
 use std::sync::Arc;
@@ -47,7 +48,31 @@ pub(crate) struct Session {
 impl Pool {
     /// Makes no connection yet.
     pub(crate) fn new(url: &Url, options: &Options) -> Result<Self, OpenError> {
-        let mut config: Config = url.as_str().parse().map_err(OpenError::Address)?;
+        let config = url.as_str().parse().map_err(OpenError::Address)?;
+        Self::of(config, options)
+    }
+
+    /// The same database on another node, as the same user.
+    pub(crate) fn at(options: &Options, host: &str, port: u16) -> Result<Self, OpenError> {
+        let named: Config = options.url.as_str().parse().map_err(OpenError::Address)?;
+        let mut config = Config::new();
+        config.host(host).port(port).ssl_mode(named.get_ssl_mode());
+        if let Some(user) = named.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = named.get_password() {
+            config.password(password);
+        }
+        if let Some(database) = named.get_dbname().or(named.get_user()) {
+            config.dbname(database);
+        }
+        if let Some(given) = named.get_options() {
+            config.options(given);
+        }
+        Self::of(config, options)
+    }
+
+    fn of(mut config: Config, options: &Options) -> Result<Self, OpenError> {
         let given = config.get_options().unwrap_or_default().to_owned();
         config.options(format!("{SESSION} {given}"));
         if config.get_application_name().is_none() {
@@ -79,13 +104,18 @@ impl Pool {
 
     /// A connection, when one is free.
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
+        self.reach().await?.ok_or(StoreError::Busy)
+    }
+
+    /// As [`Pool::session`]; none if no connection can be made.
+    pub(crate) async fn reach(&self) -> Result<Option<Session>, StoreError> {
         match self.deadpool.get().await {
-            Ok(object) => Ok(self.lend(object)),
+            Ok(object) => Ok(Some(self.lend(object))),
             Err(PoolError::Closed) => Err(StoreError::unavailable("the store is closed")),
-            Err(PoolError::Timeout(_)) => Err(StoreError::Busy),
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(StoreError::Busy),
             Err(error) => {
                 tracing::warn!(%error, "no connection to the database");
-                Err(StoreError::Busy)
+                Ok(None)
             }
         }
     }

@@ -3,29 +3,43 @@
 use crate::cache::Cache;
 use crate::fault::Fault;
 use crate::key::{self, DbKey};
-use crate::pool::{Pool, Session};
+use crate::nodes::Nodes;
+use crate::pool::Session;
 use crate::{catalogue, entity, scan};
 use rowhouse_store::{Account, AccountId, Conflict, Page, Scan, StoreError, Table, TableId};
 use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, TableName};
 use std::sync::Arc;
 
-/// Reads on the connections of a pool, with a cache of accounts and tables.
+/// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) pool: Pool,
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) cache: Arc<Cache>,
 }
 
 impl Reader {
-    /// Reads on a connection; once more on another if it was lost.
+    /// Reads the catalogue on a connection; once more on another if it was lost.
     pub(crate) async fn read<T, F>(&self, work: impl Fn(Session) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Fault>>,
     {
-        match work(self.pool.session().await?).await {
+        self.read_on(self.nodes.first().session().await?, work).await
+    }
+
+    /// Reads on the connection; once more on another, to the database that was named, if it was lost.
+    async fn read_on<T, F>(
+        &self,
+        session: Session,
+        work: impl Fn(Session) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        match work(session).await {
             Err(Fault::Lost(error)) => {
                 tracing::debug!(%error, "a connection was lost; reading again");
-                work(self.pool.session().await?).await.map_err(Fault::of_a_read)
+                let session = self.nodes.first().session().await?;
+                work(session).await.map_err(Fault::of_a_read)
             }
             result => result.map_err(Fault::of_a_read),
         }
@@ -37,7 +51,7 @@ impl Reader {
             return Ok(table);
         }
         let read = self.cache.generation();
-        let session = self.pool.session().await?;
+        let session = self.nodes.first().session().await?;
         let found = catalogue::table_of(&session, id).await?;
         let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
         self.cache.keep_table(read, &table);
@@ -54,14 +68,23 @@ impl Reader {
         let home = key::home(table, &known.placement, key.partition.as_str());
         let key = &DbKey::new(key);
         let place = entity::Place { home, table: number, key };
-        self.read(|session| async move { entity::get(&session, place).await }).await
+        let session = self.nodes.session_at(home).await?;
+        self.read_on(session, |session| async move { entity::get(&session, place).await }).await
     }
 
     pub(crate) async fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
         let known = self.known(table).await.map_err(Fault::of_a_read)?;
         let number = catalogue::number(table).unwrap_or(-1);
         let source = scan::Source { id: table, number, placement: &known.placement };
-        self.read(|session| async move { scan::page(&session, source, scan).await }).await
+        let session = match scan.ranges.first().and_then(key::partition) {
+            Some(partition) => {
+                let home = key::home(table, &known.placement, partition);
+                self.nodes.session_at(home).await?
+            }
+            None => self.nodes.session().await?,
+        };
+        let page = |session| async move { scan::page(&session, source, scan).await };
+        self.read_on(session, page).await
     }
 
     /// A table by name; from the cache if that may be trusted.

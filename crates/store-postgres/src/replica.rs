@@ -1,6 +1,7 @@
 //! A copy of the database that follows it, for reading only.
 
 use crate::cache::Cache;
+use crate::nodes::Nodes;
 use crate::options::{OpenError, Options, Url};
 use crate::pool::Pool;
 use crate::reader::Reader;
@@ -32,7 +33,8 @@ impl PostgresReplica {
     /// Makes no connection yet: a replica that cannot be reached is no reason not to start.
     pub fn new(url: &Url, options: &Options) -> Result<Self, OpenError> {
         let pool = Pool::new(url, options)?;
-        let reader = Reader { pool, cache: Arc::new(Cache::default()) };
+        let nodes = Arc::new(Nodes::new(pool, options.clone()));
+        let reader = Reader { nodes, cache: Arc::new(Cache::default()) };
         Ok(Self { reader, forgotten: Mutex::new(Instant::now()) })
     }
 
@@ -142,7 +144,7 @@ impl Store for PostgresReplica {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.reader.pool.close();
+        self.reader.nodes.close();
         Ok(())
     }
 }

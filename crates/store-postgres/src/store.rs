@@ -6,6 +6,7 @@ use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
 use crate::key;
 use crate::membership::Membership;
+use crate::nodes::Nodes;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
 use crate::reader::Reader;
@@ -26,6 +27,8 @@ use std::time::Duration;
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio::task::JoinHandle;
 
+/// Connections for leases and ticks.
+const MEMBER_CONNECTIONS: usize = 2;
 /// How often a transaction that others were faster than is tried again.
 const TRIES: u32 = 12;
 
@@ -69,21 +72,29 @@ impl PostgresStore {
         let pool = Pool::new(&options.url, &options)?;
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
-        if schema::migrate(&session).await? {
+        let distributed = schema::migrate(&session).await?;
+        if distributed {
             pool.set_distributed();
         }
         drop(session);
         let cache = Arc::new(Cache::default());
+        // Connections of its own, so that a lease never waits behind requests.
+        let few = Options { connections: MEMBER_CONNECTIONS, ..options.clone() };
+        let of_member = Pool::new(&options.url, &few)?;
         let membership =
-            Membership::join(pool.clone(), Arc::clone(&cache), Arc::clone(&clock), &*random)
-                .await?;
+            Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
-        let background = vec![
+        let nodes = Arc::new(Nodes::new(pool.clone(), options));
+        let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(sweep::keep_sweeping(pool)),
         ];
+        if distributed {
+            nodes.read().await.map_err(Fault::of_opening)?;
+            background.push(tokio::spawn(Arc::clone(&nodes).keep_reading()));
+        }
         Ok(Self {
-            reader: Reader { pool, cache },
+            reader: Reader { nodes, cache },
             clock,
             membership,
             open: RwLock::new(()),
@@ -95,7 +106,7 @@ impl PostgresStore {
 
     /// What it is doing now.
     pub fn stats(&self) -> Stats {
-        let (connections, idle, waiting) = self.reader.pool.usage();
+        let (connections, idle, waiting) = self.reader.nodes.usage();
         Stats {
             connections,
             idle,
@@ -117,7 +128,7 @@ impl PostgresStore {
         F: Future<Output = Result<T, Fault>>,
     {
         let _open = self.enter()?;
-        let session = Arc::new(self.reader.pool.session().await?);
+        let session = Arc::new(self.reader.nodes.first().session().await?);
         let changed = catalogue::change(session, work).await;
         self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
@@ -147,7 +158,8 @@ impl PostgresStore {
     }
 
     async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
-        let session = self.reader.pool.session().await?;
+        let home = commands.first().map_or(0, |located| located.partition.home);
+        let session = self.reader.nodes.session_at(home).await?;
         if let Some(outcome) = self.as_statement(&session, commands).await? {
             return Ok(outcome);
         }
@@ -350,7 +362,7 @@ impl Store for PostgresStore {
             task.abort();
         }
         let left = self.membership.leave().await;
-        self.reader.pool.close();
+        self.reader.nodes.close();
         left.map_err(Fault::of_a_write)
     }
 }

@@ -203,7 +203,7 @@ macro_rules! conformance_suite {
             });
         }
     };
-    (@one SingleNode $($rest:tt)*) => {};
+    (@one $scope:ident $($rest:tt)*) => {};
     ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
     (several nodes: $engine:expr, needs $needs:literal) => {
         $crate::conformance_suite! { @list of_all { $needs $engine } }
