@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
 use crate::statement::{ROWS_MAX, insert_rows};
-use crate::ticks::{Tick, after};
+use crate::ticks::Tick;
 use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashSet};
@@ -42,8 +42,8 @@ pub(crate) struct Located {
 /// A batch that took effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// The tick of each command, in order.
-    pub(crate) ticks: Vec<i64>,
+    /// The tick of all its entities.
+    pub(crate) tick: i64,
     pub(crate) transaction: i64,
 }
 
@@ -103,7 +103,7 @@ async fn in_transaction(
         let stored = entity.stored.as_ref()?;
         i64::try_from(stored.as_ref().timestamp().ticks()).ok()
     });
-    let at = latest.max().map_or(tick.at, |latest| tick.at.max(after(latest, tick.slot)));
+    let (at, latest) = (tick.at, latest.max());
     for (index, located) in commands.iter().enumerate() {
         let judged = if live.contains(&located.partition.table) {
             judge(&mut entities, located, at)
@@ -115,10 +115,13 @@ async fn in_transaction(
             other => other,
         })?;
     }
+    if let Some(latest) = latest.filter(|latest| at <= *latest) {
+        return Err(Fault::Behind(latest));
+    }
     for (partition, entities) in &entities {
         write(session, *partition, entities, at).await?;
     }
-    Ok(Outcome { ticks: vec![at; commands.len()], transaction })
+    Ok(Outcome { tick: at, transaction })
 }
 
 /// Every entity that the commands name, not read yet.

@@ -17,26 +17,28 @@ const INSERT: &str = "INSERT INTO rowhouse.entities AS e
     VALUES ($1, rowhouse.live($2), $3, $4, $5, $6, $7, $8, $9, $10)";
 /// Instead of failing when the key is there.
 const OR_NOTHING: &str = "ON CONFLICT (tid, kp, kh, dk) DO NOTHING";
-pub(crate) const OR_REPLACE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
-    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
-    size = excluded.size, names = excluded.names, props = excluded.props";
+const OR_REPLACE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props
+    WHERE e.ts < excluded.ts";
+/// Only if the result is surely within the limits of an entity.
 const OR_MERGE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
-    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
-    size = e.size + excluded.size,
-    names = rowhouse.merged_names(e.names, excluded.names),
-    props = e.props || excluded.props";
-/// As [`OR_MERGE`]; fails with all other rows if the result may be beyond the limits of an entity.
+    ts = excluded.ts, size = e.size + excluded.size,
+    names = rowhouse.merged_names(e.names, excluded.names), props = e.props || excluded.props
+    WHERE e.ts < excluded.ts AND e.size + excluded.size <= 1048576
+    AND cardinality(e.names) + cardinality(excluded.names) <= 252";
+/// As [`OR_REPLACE`]; where that would do nothing, the statement fails with all its rows.
+pub(crate) const OR_REPLACE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
+    ts = rowhouse.require(e.ts < excluded.ts, excluded.ts),
+    size = excluded.size, names = excluded.names, props = excluded.props";
+/// As [`OR_MERGE`]; where that would do nothing, the statement fails with all its rows.
 pub(crate) const OR_MERGE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
-    ts = GREATEST(excluded.ts, (e.ts / 64 + 1) * 64 + excluded.ts % 64),
-    size = rowhouse.require(e.size + excluded.size <= 1048576
-        AND cardinality(e.names) + cardinality(excluded.names) <= 252, e.size + excluded.size),
-    names = rowhouse.merged_names(e.names, excluded.names),
-    props = e.props || excluded.props";
-/// Exactly what is given: the transaction has locked what was there and chosen the tick.
+    ts = rowhouse.require(e.ts < excluded.ts AND e.size + excluded.size <= 1048576
+        AND cardinality(e.names) + cardinality(excluded.names) <= 252, excluded.ts),
+    size = e.size + excluded.size,
+    names = rowhouse.merged_names(e.names, excluded.names), props = e.props || excluded.props";
+/// Exactly what is given: the transaction has locked what was there, and knows that the tick is later.
 pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
     ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props";
-/// The result is surely within the limits of an entity.
-const FITS: &str = "e.size + excluded.size <= 1048576 AND cardinality(e.names) + cardinality(excluded.names) <= 252";
 /// The tick of what was written, and a number that rises with the commits of a partition: of the transaction, or where
 /// nodes count transactions each for itself, the tick.
 pub(crate) fn returning(session: &Session) -> &'static str {
@@ -49,13 +51,11 @@ pub(crate) fn returning(session: &Session) -> &'static str {
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
-const REPLACE: &str = "ts = GREATEST($6::bigint, (e.ts / 64 + 1) * 64 + $6::bigint % 64), size = $7, names = $8, props = $9";
-const MERGE: &str =
-    "ts = GREATEST($6::bigint, (e.ts / 64 + 1) * 64 + $6::bigint % 64), size = e.size + $7,
-    names = rowhouse.merged_names(e.names, $8),
+const REPLACE: &str = "ts = $6, size = $7, names = $8, props = $9";
+const MERGE: &str = "ts = $6, size = e.size + $7, names = rowhouse.merged_names(e.names, $8),
     props = e.props || $9";
-const MERGE_FITS: &str =
-    "e.size + $7 <= 1048576 AND cardinality(e.names) + cardinality($8::text[]) <= 252";
+const MERGE_FITS: &str = "AND e.size + $7 <= 1048576
+    AND cardinality(e.names) + cardinality($8::text[]) <= 252";
 
 /// Where an entity is.
 #[derive(Clone, Copy)]
@@ -68,10 +68,12 @@ pub(crate) struct Place<'a> {
 /// What a statement did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done {
-    /// It took effect: the entity's tick, and the number of the transaction.
-    Written { tick: i64, transaction: i64 },
+    /// It took effect: the number of the transaction.
+    Written { transaction: i64 },
     /// Nothing was there to delete, and that was no condition.
     Nothing,
+    /// It did nothing, because the entity has this tick, which is not before that of the write.
+    Behind(i64),
     /// It did nothing, and only a transaction can tell why or do it.
     Undecided,
 }
@@ -130,15 +132,15 @@ pub(crate) async fn write(
 ) -> Result<Done, Fault> {
     match (condition, write) {
         (Condition::Absent, Write::Put(record) | Write::Merge(record)) => {
-            let done = insert(session, place, OR_NOTHING, "", record, tick).await?;
+            let done = insert(session, place, OR_NOTHING, record, tick).await?;
             done.ok_or(Conflict::EntityExists.into())
         }
         (Condition::Any, Write::Put(record)) => {
-            let done = insert(session, place, OR_REPLACE, "", record, tick).await?;
+            let done = insert(session, place, OR_REPLACE, record, tick).await?;
             Ok(done.unwrap_or(Done::Undecided))
         }
         (Condition::Any, Write::Merge(record)) => {
-            let done = insert(session, place, OR_MERGE, FITS, record, tick).await?;
+            let done = insert(session, place, OR_MERGE, record, tick).await?;
             Ok(done.unwrap_or(Done::Undecided))
         }
         (_, Write::Put(record)) => {
@@ -156,18 +158,16 @@ async fn insert(
     session: &Session,
     Place { home, table, key }: Place<'_>,
     conflict: &str,
-    only_if: &str,
     record: &Record,
     tick: Tick,
 ) -> Result<Option<Done>, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
-    let filter = if only_if.is_empty() { "" } else { "WHERE" };
-    let sql = format!("{INSERT} {conflict} {filter} {only_if} {}", returning(session));
+    let sql = format!("{INSERT} {conflict} {}", returning(session));
     let DbKey { prefix, hash, rest, partition_len } = key;
     let values: crate::pool::Values<'_> =
         &[&home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props];
     let row = session.row(&sql, values).await?;
-    Ok(row.map(|row| Done::Written { tick: row.get(0), transaction: row.get(1) }))
+    Ok(row.map(|row| Done::Written { transaction: row.get(1) }))
 }
 
 /// The tag that a condition asks for; one that no entity has for a tag that is none.
@@ -202,16 +202,15 @@ async fn update(
     tick: Tick,
 ) -> Result<Done, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
-    let and = if only_if.is_empty() { "" } else { "AND" };
     let sql = explained(&format!(
         "UPDATE rowhouse.entities e SET {set}
-         WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) {and} {only_if} AND {LIVE}"
+         WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND e.ts < $6 {only_if} AND {LIVE}"
     ));
     let tag = tag(condition);
     let values: crate::pool::Values<'_> =
         &[&home, &table, &key.prefix, &key.hash, &tag, &tick.at, &size, &names, &props];
     let row = session.row(&sql, values).await?;
-    decide(&row.ok_or(Fault::Unmet)?, condition)
+    decide(&row.ok_or(Fault::Unmet)?, condition, tick.at)
 }
 
 async fn delete(
@@ -224,14 +223,15 @@ async fn delete(
     ));
     let tag = tag(condition);
     let row = session.row(&sql, &[&home, &table, &key.prefix, &key.hash, &tag]).await?;
-    decide(&row.ok_or(Fault::Unmet)?, condition)
+    // A delete needs no tick that is later.
+    decide(&row.ok_or(Fault::Unmet)?, condition, i64::MAX)
 }
 
 /// Reads what [`explained`] said.
-fn decide(row: &Row, condition: Condition) -> Result<Done, Fault> {
+fn decide(row: &Row, condition: Condition, tick: i64) -> Result<Done, Fault> {
     let (written, found): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
-    if let Some(tick) = written {
-        return Ok(Done::Written { tick, transaction: row.get(3) });
+    if written.is_some() {
+        return Ok(Done::Written { transaction: row.get(3) });
     }
     if row.get::<_, Option<bool>>(2) == Some(false) {
         return Err(Conflict::TableNotFound.into());
@@ -240,6 +240,7 @@ fn decide(row: &Row, condition: Condition) -> Result<Done, Fault> {
         (None, _) if condition == Condition::Any => Ok(Done::Nothing),
         (None, _) => Err(Conflict::EntityNotFound.into()),
         (Some(found), Some(tag)) if found != tag => Err(Conflict::ConditionNotMet.into()),
+        (Some(found), _) if tick <= found => Ok(Done::Behind(found)),
         // It was there as it should be and changed under way, or the result may not fit.
         (Some(_), _) => Ok(Done::Undecided),
     }

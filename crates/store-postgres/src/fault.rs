@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Duplicate,
     /// What the statement requires does not hold; nothing was written.
     Unmet,
+    /// What is there has this tick, which is not before that of the write; nothing was written.
+    Behind(i64),
     /// The database refused; nothing was written.
     Refused(tokio_postgres::Error),
     /// The connection failed: whether a write took effect is unknown.
@@ -67,7 +69,7 @@ impl Fault {
         match self {
             Self::Rejected(index, reason) => StoreError::Rejected { index, reason },
             Self::Raced(error) | Self::Refused(error) => busy(&error),
-            Self::Duplicate | Self::Unmet => StoreError::Busy,
+            Self::Duplicate | Self::Unmet | Self::Behind(_) => StoreError::Busy,
             Self::Lost(error) => StoreError::unavailable(error),
             Self::Other(error) => error,
         }

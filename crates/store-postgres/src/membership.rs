@@ -164,7 +164,7 @@ impl Membership {
         }
     }
 
-    /// Takes note of a tick that the database chose, before anyone is told of it.
+    /// Takes note of another server's tick: those that follow here are later.
     pub(crate) async fn observe(&self, tick: i64) -> Result<(), Fault> {
         match self.ticks.observe(tick) {
             Ok(()) => Ok(()),

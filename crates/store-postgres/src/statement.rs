@@ -41,27 +41,12 @@ pub(crate) async fn run(
     match written {
         // Some rows would have raised an error; no row at all is a condition of each that does not hold.
         Ok(found) if found.len() == commands.len() => {
-            Ok(Some(outcome(commands, &found, kind, tick)))
+            let transaction = found.first().map_or(0, |row| row.get(1));
+            Ok(Some(Outcome { tick: tick.at, transaction }))
         }
         Ok(_) | Err(Fault::Duplicate | Fault::Unmet) => Ok(None),
         Err(fault) => Err(fault),
     }
-}
-
-/// Every statement returns tick, number of the transaction, and key.
-fn outcome(commands: &[Located], found: &[Row], kind: Kind, tick: Tick) -> Outcome {
-    let tick_of = |located: &Located| {
-        let same = |row: &&Row| {
-            row.get::<_, &[u8]>(2) == located.key.prefix
-                && row.get::<_, &[u8]>(3) == located.key.hash
-        };
-        match found.iter().find(same) {
-            Some(row) if kind != Kind::Delete => row.get(0),
-            _ => tick.at,
-        }
-    };
-    let transaction = found.first().map_or(0, |row| row.get(1));
-    Outcome { ticks: commands.iter().map(tick_of).collect(), transaction }
 }
 
 /// A batch that one statement can do.
@@ -112,7 +97,7 @@ impl Kind {
 
     fn conflict(self) -> &'static str {
         match self {
-            Self::Upsert(How::Replace) => entity::OR_REPLACE,
+            Self::Upsert(How::Replace) => entity::OR_REPLACE_OR_FAIL,
             Self::Upsert(How::Merge) => entity::OR_MERGE_OR_FAIL,
             Self::Insert | Self::Update(_) | Self::Delete => "",
         }
@@ -160,7 +145,7 @@ pub(crate) async fn insert_rows<'a>(
     let table = if check_table { "rowhouse.live($2)" } else { "$2" };
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props)
-         VALUES ($1, {table}, $3, {}) {conflict} {}, e.kp, e.kh",
+         VALUES ($1, {table}, $3, {}) {conflict} {}",
         tuples(rows.len(), 4, 7, "), ($1, $2, $3, "),
         entity::returning(session)
     );
@@ -206,11 +191,11 @@ async fn update_rows(
     let prefixes = keys_of(changes.len(), 4, 6);
     let change = format!(
         "UPDATE rowhouse.entities e
-         SET ts = GREATEST($3::bigint, (e.ts / 64 + 1) * 64 + $3::bigint % 64), {set}
+         SET ts = $3, {set}
          FROM (VALUES ({})) AS v(kp, kh, tag, size, names, props)
          WHERE e.dk = $1 AND e.tid = $2 AND e.kp IN ({prefixes}) AND e.kp = v.kp AND e.kh = v.kh
-         AND (v.tag IS NULL OR e.ts = v.tag) {fits} AND {LIVE}
-         RETURNING e.ts, e.kp, e.kh",
+         AND (v.tag IS NULL OR e.ts = v.tag) AND e.ts < $3 {fits} AND {LIVE}
+         RETURNING e.ts",
         typed_tuples(changes.len(), 4)
     );
     ask(session, changes.len(), &all_or_none(&change, changes.len()), values).await
@@ -235,7 +220,7 @@ async fn delete_rows(
          USING unnest($3::bytea[], $4::bytea[], $5::bigint[]) AS v(kp, kh, tag)
          WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = v.kp AND e.kh = v.kh
          AND (v.tag IS NULL OR e.ts = v.tag) AND {LIVE}
-         RETURNING e.ts, e.kp, e.kh"
+         RETURNING e.ts"
     );
     let sql = all_or_none(&change, "$6");
     session.rows(&sql, &[&home, &table, &prefixes, &hashes, &tags, &count]).await
@@ -245,7 +230,7 @@ async fn delete_rows(
 fn all_or_none(change: &str, rows: impl std::fmt::Display) -> String {
     format!(
         "WITH u AS ({change})
-         SELECT u.ts, coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0), u.kp, u.kh,
+         SELECT u.ts, coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0),
              rowhouse.require((SELECT count(*) FROM u) = {rows}, 0)
          FROM u"
     )

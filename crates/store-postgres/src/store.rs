@@ -166,6 +166,9 @@ impl PostgresStore {
         for attempt in 1.. {
             let tick = self.membership.tick().await?;
             match batch::as_transaction(&session, commands, tick).await {
+                Err(Fault::Behind(tick)) if attempt < TRIES => {
+                    self.membership.observe(tick).await?;
+                }
                 Err(Fault::Raced(_) | Fault::Unmet) if attempt < TRIES => {
                     self.retries.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(1 << attempt.min(6))).await;
@@ -195,11 +198,12 @@ impl PostgresStore {
         }
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
-        let one = |tick, transaction| Some(Outcome { ticks: vec![tick], transaction });
+        let one = |tick, transaction| Some(Outcome { tick, transaction });
         match entity::write(session, place, *condition, write, tick).await {
-            Ok(Done::Written { tick: stored, transaction }) => {
-                let is_delete = matches!(write, rowhouse_store::Write::Delete);
-                Ok(one(if is_delete { tick.at } else { stored }, transaction))
+            Ok(Done::Written { transaction }) => Ok(one(tick.at, transaction)),
+            Ok(Done::Behind(stored)) => {
+                self.membership.observe(stored).await?;
+                Ok(None)
             }
             Ok(Done::Nothing) => Ok(one(tick.at, 0)),
             Ok(Done::Undecided) | Err(Fault::Raced(_) | Fault::Unmet) => Ok(None),
@@ -235,16 +239,13 @@ impl Store for PostgresStore {
         }
         let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
         let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
-        let latest = outcome.ticks.iter().copied().max().unwrap_or(0);
-        self.membership.observe(latest).await.map_err(Fault::after_a_write)?;
         self.commits.fetch_add(1, Ordering::Relaxed);
-        let timestamp = |&tick: &i64| {
-            let tick = u64::try_from(tick).ok().and_then(Timestamp::from_ticks);
-            tick.ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))
-        };
+        let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
+        let timestamp = timestamp
+            .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
         Ok(Committed {
             sequence: outcome.transaction.unsigned_abs(),
-            timestamps: outcome.ticks.iter().map(timestamp).collect::<Result<_, _>>()?,
+            timestamps: vec![timestamp; commands.len()],
         })
     }
 

@@ -13,11 +13,10 @@ pub(crate) const SLOTS: i64 = 64;
 pub(crate) const AHEAD: i64 = 2 * TICKS_PER_SECOND;
 const TICKS_PER_SECOND: i64 = 10_000_000;
 
-/// A tick and the slot that it carries.
+/// A tick that nobody else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
     pub(crate) at: i64,
-    pub(crate) slot: i64,
 }
 
 /// What a server has given out and may give out.
@@ -55,10 +54,10 @@ impl Ticks {
             return Err(Exhausted(at));
         }
         state.last = at;
-        Ok(Tick { at, slot: state.slot })
+        Ok(Tick { at })
     }
 
-    /// Takes note of a tick that the database chose. An error if the mark must be moved before it is told to anyone.
+    /// Takes note of another server's tick: those that follow are later. An error if the mark must be moved first.
     pub(crate) fn observe(&self, tick: i64) -> Result<(), Exhausted> {
         let mut state = self.state();
         state.last = state.last.max(tick);
@@ -86,7 +85,7 @@ impl Ticks {
     }
 }
 
-/// The least tick of the slot that is later. Statements compute the same: `(ts / 64 + 1) * 64 + slot` at the latest.
+/// The least tick of the slot that is later.
 pub(crate) fn after(tick: i64, slot: i64) -> i64 {
     let at = tick - tick.rem_euclid(SLOTS) + slot;
     if at > tick { at } else { at + SLOTS }
