@@ -1,10 +1,11 @@
-# What a developer types. Each target brings what it needs; nothing is installed outside this directory.
+# What a developer types. Each target brings what it needs; only PostgreSQL is installed outside this directory, as root.
 # Needed beforehand: Rust, a C and C++ compiler, Python 3.11 or later, Node 20 or later with npm.
 
 DATA ?= rowhouse-data
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 20
 CUTS ?= 20
+STORE ?= embedded
 HOURS ?= 2
 SECONDS ?= 60
 ENTITIES ?= 10000000
@@ -17,7 +18,7 @@ help:
 	@echo 'make lint          formatting and clippy, warnings denied'
 	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
 	@echo 'make sdk           the official Python and JavaScript SDKs against the built server'
-	@echo 'make crash         kill the server and cut its power under load (ROUNDS=20 kills, CUTS=20 each way)'
+	@echo 'make crash         kill the server and cut its power under load (ROUNDS=20 kills, CUTS=20 each way, STORE=postgres)'
 	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
 	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
 	@echo 'make bench-quick   the same in under two minutes, for a first look'
@@ -39,13 +40,13 @@ lint:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 
 conformance:
-	scripts/test conformance
+	scripts/test conformance conformance-postgres
 
 sdk:
-	scripts/test sdk-python sdk-js readme
+	scripts/test sdk-python sdk-js readme sdk-python-postgres sdk-js-postgres
 
 crash:
-	scripts/crash $(ROUNDS) $(CUTS)
+	STORE=$(STORE) scripts/crash $(ROUNDS) $(CUTS)
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)

@@ -5,7 +5,8 @@
 
 Each suite gets a server of its own: both want an account without other tables. The recordings are not part
 of this repository; they are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings.
-Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json.
+Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json, or with
+ROWHOUSE_TEST_STORE=postgres to .work/conformance-postgres.json.
 
 Fails on a difference that no expectation explains, and on an expectation that explains nothing: the lists
 may only shrink. Run it with the Python of .work/venv, which make prepares.
@@ -19,9 +20,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-WORK = ROOT / ".work" / "conformance"
 sys.path.insert(0, str(ROOT / "tests" / "sdk"))
-from server import Server  # noqa: E402  (the path above is what makes it importable)
+import postgres  # noqa: E402  (the path above is what makes them importable)
+from server import Server  # noqa: E402
+
+WORK = ROOT / ".work" / ("conformance-postgres" if postgres.wanted() else "conformance")
 
 
 def recordings():
@@ -95,7 +98,7 @@ def main():
         total["skipped"] += result["listed"] + result["skipped"]
         # A suite that broke down, or an expectation that covers nothing, is a failure even without a failing case.
         total["failed"] += result["failed"] or int(not result["ok"])
-    (WORK.parent / "conformance.json").write_text(json.dumps(figures, indent=1) + "\n")
+    WORK.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n")
     print("conformance: {passed} passed, {failed} failed, {skipped} skipped".format(**total))
     return 1 if total["failed"] else 0
 

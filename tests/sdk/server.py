@@ -2,6 +2,7 @@
 
 Used by the Python tests, by the conformance driver and by the runner of the README's examples. Needs
 nothing but Python. The binary is `ROWHOUSE_BIN`, or `target/release/rowhouse` of this repository.
+With `ROWHOUSE_TEST_STORE=postgres` each server has a new PostgreSQL database; see postgres.py.
 """
 import json
 import os
@@ -12,6 +13,8 @@ import subprocess
 import tempfile
 import time
 from urllib.parse import urlsplit
+
+import postgres
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCOUNT = "devstoreaccount1"
@@ -34,6 +37,7 @@ class Server:
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="rowhouse-test-"))
         self.data = self.scratch / "data"
         self.log_path = self.scratch / "server.log"
+        self.store = postgres.create_database() if postgres.wanted() else None
         self.process = None
         self.start()
 
@@ -45,6 +49,11 @@ class Server:
                    "--ready-file", ready, *(["--tls-self-signed"] if self.tls else []), *self.options]
         # Options of the developer's own server must not reach this one.
         env = {name: value for name, value in os.environ.items() if not name.startswith("ROWHOUSE_")}
+        if self.store:
+            # The option lets it use a database that does not wait for its disk, and its own files become temporary ones.
+            command.append("--ephemeral")
+            self.data.mkdir(exist_ok=True)
+            env |= {"ROWHOUSE_STORE": self.store, "TMPDIR": str(self.data)}
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         deadline = time.monotonic() + START_SECONDS
@@ -74,7 +83,7 @@ class Server:
 
     @property
     def certificate(self):
-        return self.data / "tls-cert.pem"
+        return next(self.data.rglob("tls-cert.pem"))
 
     @property
     def connection_string(self):

@@ -8,8 +8,8 @@
 //!
 //! A request without an answer may have happened or not, but not after the server was seen dead.
 //!
-//! Besides, [`check`] holds all partitions together to rising tags: a write that began after another was
-//! acknowledged has the later one.
+//! Besides, [`check`] holds tags to what is promised of them ([`Order`]): with one server, a write of any
+//! partition that began after another was acknowledged has the later one.
 //!
 //! The search is Lowe's: events in the order of time, and at each the set of states in which the partition may
 //! be, together with which of the open requests have already happened. It grows only with the number of
@@ -18,12 +18,14 @@
 mod model;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use rowhouse_types::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 pub use model::State;
+pub use witness::{CLIENTS, PARTITIONS, ROWS, Witnesses};
 
 /// A row of a partition.
 pub type Row = u8;
@@ -137,14 +139,27 @@ pub struct Violation {
     pub reason: String,
 }
 
+/// What is promised of tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// They rise from write to write, whatever is written: one server.
+    OfStore,
+    /// They rise from version to version of an entity while it is there, and none is given to a key twice:
+    /// several servers, each with a clock of its own.
+    OfEntity,
+}
+
 /// Finds what cannot be explained, if anything.
-pub fn check(records: &[Record]) -> Result<(), Violation> {
-    tags_rise(records)?;
+pub fn check(records: &[Record], order: Order) -> Result<(), Violation> {
+    match order {
+        Order::OfStore => tags_rise(records)?,
+        Order::OfEntity => tags_differ(records)?,
+    }
     let partitions: BTreeSet<usize> = records.iter().map(|record| record.partition).collect();
     partitions.into_iter().try_for_each(|partition| {
         let of_it: Vec<&Record> =
             records.iter().filter(|record| record.partition == partition).collect();
-        explain(&of_it)
+        explain(&of_it, order)
     })
 }
 
@@ -172,12 +187,27 @@ fn tags_rise(records: &[Record]) -> Result<(), Violation> {
     Ok(())
 }
 
+/// Every tag of a key belongs to one write.
+fn tags_differ(records: &[Record]) -> Result<(), Violation> {
+    let mut writes: HashMap<(usize, Row, Timestamp), u64> = HashMap::new();
+    for record in records {
+        for (row, id, tag) in model::tagged(record) {
+            let known = *writes.entry((record.partition, row, tag)).or_insert(id);
+            if known != id {
+                let reason = format!("the tag {tag} of row {row} belongs to write {known} as well");
+                return Err(Violation { record: record.clone(), reason });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A state that the partition may be in, and which of the open requests it already contains.
 type Possibility = (State, u64);
 
 /// Looks for an order of the requests to one partition.
-fn explain(records: &[&Record]) -> Result<(), Violation> {
-    let seen = model::tags_seen(records)?;
+fn explain(records: &[&Record], order: Order) -> Result<(), Violation> {
+    let seen = model::Seen::new(records, order)?;
     let mut events: Vec<(u64, usize)> = Vec::with_capacity(2 * records.len());
     for (index, record) in records.iter().enumerate() {
         events.extend([(record.began, index), (record.ended, index)]);
@@ -214,7 +244,7 @@ fn complete(
     possible: &HashSet<Possibility>,
     place: usize,
     open: &[Option<&Record>],
-    seen: &model::Tags,
+    seen: &model::Seen,
 ) -> HashSet<Possibility> {
     let mut next = HashSet::new();
     let mut visited = possible.clone();

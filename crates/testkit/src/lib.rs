@@ -17,6 +17,7 @@ mod postgres;
 #[cfg(unix)]
 mod power;
 mod server;
+mod turnover;
 mod victim;
 
 pub use batch::{BatchAnswer, Operation, Part, multipart};
@@ -28,4 +29,5 @@ pub use postgres::TestPostgres;
 #[cfg(unix)]
 pub use power::{Disk, HeldBack, Image, Liar};
 pub use server::{TestServer, binary, count_from, is_release, seed};
+pub use turnover::Turnover;
 pub use victim::Victim;

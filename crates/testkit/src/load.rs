@@ -10,7 +10,9 @@
 mod writer;
 
 use crate::client::Client;
+use crate::history::Order;
 use serde_json::json;
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,18 +33,30 @@ pub struct Load {
 /// The moment after which answers prove nothing, because no machine would have been there to give them.
 ///
 /// A kill needs none: what the dying server still says holds. When it is the disk that is taken away from a
-/// living server, it is the moment before.
+/// living server, it is the moment before. Clients of a server that is to live on are told to rest.
 #[derive(Debug, Default)]
-pub struct Cutoff(AtomicBool);
+pub struct Cutoff {
+    over: AtomicBool,
+    rest: AtomicBool,
+}
 
 impl Cutoff {
     /// It is now. An answer that a writer has not read yet counts as one that never came.
     pub fn set(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.over.store(true, Ordering::SeqCst);
     }
 
-    fn is_over(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+    /// Nobody asks anything more. What was asked is waited for.
+    pub fn rest(&self) {
+        self.rest.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_rest(&self) -> bool {
+        self.rest.load(Ordering::SeqCst)
     }
 }
 
@@ -73,21 +87,21 @@ pub struct Losses {
 }
 
 impl Load {
-    /// Prepares a server that has nothing yet.
-    pub fn new(client: &mut Client, seed: u64) -> Self {
+    /// Prepares a server that has nothing yet, and whose tags are in this order.
+    pub fn new(client: &mut Client, seed: u64, order: Order) -> Self {
         client.create_table(TABLE);
         let counter = json!({ "PartitionKey": COUNTER.0, "RowKey": COUNTER.1, "n": 0 });
         assert_eq!(client.insert(TABLE, &counter).expect("answered").status, 204);
-        let writers = (0..WRITERS).map(|number| Writer::new(number, seed)).collect();
+        let writers = (0..WRITERS).map(|number| Writer::new(number, seed, order)).collect();
         Self { writers, counter: 0 }
     }
 
-    /// Writes until the server no longer answers; `end` is to see to that.
-    pub fn run(&mut self, server: SocketAddr, end: impl FnOnce(&Cutoff)) {
+    /// Writes to the servers, each writer to one of them, until they no longer answer; `end` is to see to that.
+    pub fn run(&mut self, servers: &[SocketAddr], end: impl FnOnce(&Cutoff)) {
         let cutoff = Cutoff::default();
         std::thread::scope(|scope| {
-            for writer in &mut self.writers {
-                let (client, cutoff) = (Client::new(server), &cutoff);
+            for (writer, server) in self.writers.iter_mut().zip(servers.iter().cycle()) {
+                let (client, cutoff) = (Client::new(*server), &cutoff);
                 scope.spawn(move || writer.run(client, cutoff));
             }
             end(&cutoff);
@@ -101,6 +115,7 @@ impl Load {
             writer.verify(client, &mut losses);
         }
         self.verify_counter(client, &mut losses);
+        self.verify_counts(&mut losses);
         // Time goes on: what comes now must have later tags than anything there was.
         let latest = self.writers.iter().map(|writer| writer.latest).max().unwrap_or_default();
         for writer in &mut self.writers {
@@ -125,6 +140,16 @@ impl Load {
             _ => {
                 losses.entities += 1;
                 losses.details.push(format!("the counter is {found:?}, not {least} to {most}"));
+            }
+        }
+    }
+
+    /// No two versions of the counter have the same tag.
+    fn verify_counts(&self, losses: &mut Losses) {
+        let mut seen = HashSet::new();
+        for tag in self.writers.iter().flat_map(|writer| &writer.counts) {
+            if !seen.insert(tag) {
+                losses.details.push(format!("the tag {tag} of the counter was given twice"));
             }
         }
     }

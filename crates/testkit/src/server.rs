@@ -1,6 +1,7 @@
 //! The built binary as a child process.
 
 use crate::client::Client;
+use crate::connection::Connection;
 use rowhouse_env::{Random, SystemRandom};
 use std::ffi::OsString;
 use std::fs;
@@ -157,9 +158,34 @@ impl TestServer {
 
     /// Asks it to end (SIGTERM) and waits.
     pub fn stop(&mut self) -> ExitStatus {
-        let asked = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
-        assert!(asked.is_ok_and(|status| status.success()), "the server can be signalled");
+        self.signal("TERM");
         wait(&mut self.child, READY_WITHIN).expect("the server ends when asked")
+    }
+
+    /// Lets it do nothing at all (SIGSTOP), as a machine that is suspended would.
+    pub fn pause(&mut self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on where it was (SIGCONT).
+    pub fn resume(&mut self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&mut self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "the server can be signalled");
+    }
+
+    /// Whether it says that it takes writes.
+    pub fn is_ready(&self) -> bool {
+        let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answer = Connection::open(self.admin).and_then(|mut connection| {
+            connection.send(request)?;
+            connection.receive("GET")
+        });
+        answer.is_ok_and(|response| response.status == 200)
     }
 
     /// Whether the process is still there.

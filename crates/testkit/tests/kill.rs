@@ -4,6 +4,7 @@
 //! it writes, while it has just begun to, and in every fourth round once more while it starts again.
 
 use rowhouse_env::{Random, SeededRandom};
+use rowhouse_testkit::history::Order;
 use rowhouse_testkit::{Load, TestServer, count_from, seed};
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,12 @@ fn kills_lose_nothing() {
     let seed = seed();
     let chance = SeededRandom::new(seed);
     let mut server = TestServer::start();
-    let mut load = Load::new(&mut server.client(), seed);
+    let mut load = Load::new(&mut server.client(), seed, Order::OfStore);
     let began = Instant::now();
     let mut ready = Vec::new();
     let mut kills = 0;
     for round in 1..=rounds {
-        load.run(server.address(), |_| {
+        load.run(&[server.address()], |_| {
             std::thread::sleep(any(&chance, ROUND_MAX));
             server.kill();
         });

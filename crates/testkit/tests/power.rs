@@ -5,6 +5,7 @@
 //! `ROWHOUSE_POWER_ROUNDS` says how many cuts; `make crash CUTS=n` sets it.
 
 use rowhouse_env::{Random, SeededRandom};
+use rowhouse_testkit::history::Order;
 use rowhouse_testkit::{Disk, HeldBack, Image, Liar, Load, Tally, TestServer, count_from, seed};
 use std::time::{Duration, Instant};
 
@@ -37,9 +38,9 @@ fn moment(chance: &SeededRandom) -> Duration {
 /// The product on a new disk: nothing may be missing, however often the power goes.
 fn product(disk: &mut dyn Disk, cuts: usize, chance: &SeededRandom, outcome: &mut Outcome) {
     let mut server = TestServer::start_in_with(disk.directory(), &disk.variables());
-    let mut load = Load::new(&mut server.client(), chance.guid().0[0].into());
+    let mut load = Load::new(&mut server.client(), chance.guid().0[0].into(), Order::OfStore);
     for _ in 0..cuts {
-        load.run(server.address(), |cutoff| {
+        load.run(&[server.address()], |cutoff| {
             std::thread::sleep(moment(chance));
             disk.cut(&mut server, cutoff);
         });
@@ -60,9 +61,9 @@ fn control(disk: &mut dyn Disk, liar: &Liar, chance: &SeededRandom, outcome: &mu
     let mut variables = disk.variables();
     variables.extend(liar.variables());
     let mut server = TestServer::start_in_with(disk.directory(), &variables);
-    let mut load = Load::new(&mut server.client(), chance.guid().0[0].into());
+    let mut load = Load::new(&mut server.client(), chance.guid().0[0].into(), Order::OfStore);
     liar.begin();
-    load.run(server.address(), |cutoff| {
+    load.run(&[server.address()], |cutoff| {
         std::thread::sleep(moment(chance));
         disk.cut(&mut server, cutoff);
     });

@@ -2,9 +2,10 @@
 //
 // The binary is ROWHOUSE_BIN, or target/release/rowhouse of this repository. With ROWHOUSE_ENDPOINT the tests
 // run against something else that speaks the protocol, for comparison; what is ours alone is skipped then.
+// With ROWHOUSE_TEST_STORE=postgres each server has a new database; `../postgres.py run node --test` sees to it.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { Agent } from "node:http";
@@ -27,17 +28,26 @@ export const ours = !process.env.ROWHOUSE_ENDPOINT;
 /** Options that every client here needs: plain HTTP, and no retries that would hide a failure. */
 export const OPTIONS = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
 
+/** Variables for the server: where its data goes, if not into its directory. */
+function store() {
+  if (process.env.ROWHOUSE_TEST_STORE !== "postgres") return {};
+  const url = execFileSync(join(ROOT, "tests/sdk/postgres.py"), ["database"], { encoding: "utf8" }).trim();
+  // The database of tests does not wait for its disk, which is refused otherwise.
+  return { ROWHOUSE_STORE: url, ROWHOUSE_EPHEMERAL: "true" };
+}
+
 async function start() {
   const binary = process.env.ROWHOUSE_BIN ?? join(ROOT, "target/release/rowhouse");
   const scratch = mkdtempSync(join(tmpdir(), "rowhouse-test-"));
   const ready = join(scratch, "ready.json");
   const logPath = join(scratch, "server.log");
   const log = openSync(logPath, "a");
+  // Options of the developer's own server must not reach this one.
+  const foreign = Object.entries(process.env).filter(([name]) => !name.startsWith("ROWHOUSE_"));
   const child = spawn(
     binary,
     ["serve", "--data", join(scratch, "data"), "--table-port", "0", "--admin-port", "0", "--ready-file", ready],
-    // Options of the developer's own server must not reach this one.
-    { stdio: ["ignore", log, log], env: Object.fromEntries(Object.entries(process.env).filter(([k]) => !k.startsWith("ROWHOUSE_"))) },
+    { stdio: ["ignore", log, log], env: { ...Object.fromEntries(foreign), ...store() } },
   );
   const exited = new Promise((resolve) => child.on("exit", (code) => resolve(code)));
   child.on("error", (fault) => console.error(`cannot start ${binary}: ${fault.message}`));

@@ -64,7 +64,8 @@ pub struct Promise {
 }
 
 /// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
-/// test.
+/// test. For an engine of several nodes there are tests of the promises that hold for all engines; they are
+/// ignored unless asked for, because they need what the text names.
 #[macro_export]
 macro_rules! conformance_suite {
     (@list $then:ident { $($args:tt)* }) => {
@@ -186,7 +187,27 @@ macro_rules! conformance_suite {
             }
         )*
     };
+    (@of_all { $needs:literal $engine:expr }
+        $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+        $($crate::conformance_suite! {
+            @one $scope { $needs $engine } $module :: $name $sentence
+        })*
+    };
+    (@one All { $needs:literal $engine:expr } $module:ident :: $name:ident $sentence:literal) => {
+        #[doc = $sentence]
+        #[test]
+        #[ignore = $needs]
+        fn $name() {
+            $crate::conformance::run(|| $engine, |engine| async move {
+                $crate::conformance::$module::$name(&engine).await
+            });
+        }
+    };
+    (@one $scope:ident $($rest:tt)*) => {};
     ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
+    (several nodes: $engine:expr, needs $needs:literal) => {
+        $crate::conformance_suite! { @list of_all { $needs $engine } }
+    };
 }
 
 conformance_suite! { @list table {} }

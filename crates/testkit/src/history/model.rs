@@ -1,10 +1,12 @@
 //! A partition that does one thing at a time.
 
-use super::{Answer, Call, Change, Condition, Record, Refusal, Row, Version, Violation, Write};
+use super::{
+    Answer, Call, Change, Condition, Order, Record, Refusal, Row, Version, Violation, Write,
+};
 use rowhouse_types::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a partition holds, and the latest tag it gave that anybody knows.
+/// What a partition holds, and the latest tag it gave that anybody knows, where that matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     rows: BTreeMap<Row, Entity>,
@@ -19,8 +21,13 @@ struct Entity {
     tag: Option<Timestamp>,
 }
 
-/// Tags by the write that they belong to.
-pub(super) type Tags = HashMap<u64, Timestamp>;
+/// What is known of tags before the search.
+pub(super) struct Seen {
+    /// The tag of each write that somebody saw, so that the search need not guess those of writes without an
+    /// answer.
+    tags: HashMap<u64, Timestamp>,
+    order: Order,
+}
 
 impl Version {
     /// The write that made this version.
@@ -33,30 +40,44 @@ impl Version {
     }
 }
 
-/// The tag of each write that somebody saw, so that the search need not guess those of writes without an answer.
-pub(super) fn tags_seen(records: &[&Record]) -> Result<Tags, Violation> {
-    let mut tags = Tags::new();
-    for record in records {
-        let versions: Vec<&Version> = match &record.answer {
-            Answer::Read(version) => version.iter().collect(),
-            Answer::Query(versions) => versions.values().collect(),
-            _ => continue,
-        };
-        for version in versions {
-            let Some(id) = version.made_by() else { continue };
-            let known = *tags.entry(id).or_insert(version.tag);
-            if known != version.tag {
-                let reason = format!("write {id} was seen with the tag {known} as well");
-                return Err(Violation { record: (*record).clone(), reason });
+/// Which writes of which rows have which tags, as far as the answer tells.
+pub(super) fn tagged(record: &Record) -> Vec<(Row, u64, Timestamp)> {
+    let of = |row: Row, version: &Version| Some((row, version.made_by()?, version.tag));
+    match (&record.call, &record.answer) {
+        (Call::Read(row), Answer::Read(version)) => {
+            version.iter().filter_map(|version| of(*row, version)).collect()
+        }
+        (Call::Query, Answer::Query(versions)) => {
+            versions.iter().filter_map(|(row, version)| of(*row, version)).collect()
+        }
+        (Call::Write(writes), Answer::Done(tags)) => {
+            let pairs = writes.iter().zip(tags);
+            pairs.filter_map(|(write, tag)| Some((write.row, write.id, (*tag)?))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl Seen {
+    /// An error if a write was seen with two tags.
+    pub(super) fn new(records: &[&Record], order: Order) -> Result<Self, Violation> {
+        let mut tags = HashMap::new();
+        for record in records.iter().filter(|record| !matches!(record.call, Call::Write(_))) {
+            for (_, id, tag) in tagged(record) {
+                let known = *tags.entry(id).or_insert(tag);
+                if known != tag {
+                    let reason = format!("write {id} was seen with the tag {known} as well");
+                    return Err(Violation { record: (*record).clone(), reason });
+                }
             }
         }
+        Ok(Self { tags, order })
     }
-    Ok(tags)
 }
 
 impl State {
     /// The states after a request that was answered so: none if this state would not have answered that.
-    pub(super) fn after(&self, call: &Call, answer: &Answer, seen: &Tags) -> Vec<Self> {
+    pub(super) fn after(&self, call: &Call, answer: &Answer, seen: &Seen) -> Vec<Self> {
         let unchanged = |fits: bool| if fits { vec![self.clone()] } else { Vec::new() };
         match (call, answer) {
             (Call::Read(row), Answer::Read(version)) => {
@@ -75,18 +96,18 @@ impl State {
             ),
             (Call::Write(writes), Answer::Done(tags)) => {
                 let tag = |index: usize| tags.get(index).copied().flatten();
-                match self.write(writes, tag) {
+                match self.write(writes, seen.order, tag) {
                     Ok(Some(state)) if tags.len() == writes.len() => vec![state],
                     _ => Vec::new(),
                 }
             }
             (Call::Write(writes), Answer::Refused(refusal)) => {
-                unchanged(self.write(writes, |_| None) == Err(*refusal))
+                unchanged(self.write(writes, seen.order, |_| None) == Err(*refusal))
             }
             (Call::Write(writes), Answer::Nothing) => {
-                let tag = |index: usize| seen.get(&writes[index].id).copied();
+                let tag = |index: usize| seen.tags.get(&writes[index].id).copied();
                 let mut states = vec![self.clone()];
-                states.extend(self.write(writes, tag).ok().flatten());
+                states.extend(self.write(writes, seen.order, tag).ok().flatten());
                 states
             }
             (Call::Read(_) | Call::Query, Answer::Nothing) => unchanged(true),
@@ -98,15 +119,23 @@ impl State {
     fn write(
         &self,
         writes: &[Write],
+        order: Order,
         tag: impl Fn(usize) -> Option<Timestamp>,
     ) -> Result<Option<Self>, Refusal> {
         let mut state = self.clone();
         for (index, write) in writes.iter().enumerate() {
             state.apply(write, tag(index))?;
         }
-        let tags = (0..writes.len()).filter_map(&tag);
-        let rises = tags.clone().all(|tag| self.latest < Some(tag));
-        state.latest = self.latest.max(tags.max());
+        let before = |row: &Row| match order {
+            Order::OfStore => self.latest,
+            Order::OfEntity => self.rows.get(row).and_then(|entity| entity.tag),
+        };
+        let tagged =
+            writes.iter().enumerate().filter_map(|(index, write)| Some((write, tag(index)?)));
+        let rises = tagged.clone().all(|(write, tag)| before(&write.row) < Some(tag));
+        if order == Order::OfStore {
+            state.latest = self.latest.max(tagged.map(|(_, tag)| tag).max());
+        }
         Ok(rises.then_some(state))
     }
 

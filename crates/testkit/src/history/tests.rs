@@ -136,7 +136,7 @@ fn what_may_happen_is_accepted() {
     ];
     for (name, more) in cases {
         let history = [begin(), more].concat();
-        if let Err(violation) = check(&history) {
+        if let Err(violation) = check(&history, Order::OfStore) {
             panic!("{name}: {violation}");
         }
     }
@@ -218,7 +218,7 @@ fn what_must_not_happen_is_rejected() {
     ];
     for (name, more) in cases {
         let history = [begin(), more].concat();
-        assert!(check(&history).is_err(), "{name} was accepted");
+        assert!(check(&history, Order::OfStore).is_err(), "{name} was accepted");
     }
 }
 
@@ -226,10 +226,28 @@ fn what_must_not_happen_is_rejected() {
 fn tags_rise_over_partitions_too() {
     let mut history = begin();
     history.push(Record { partition: 1, ..at(3, 4, put(1, 3), done(9)) });
-    assert!(check(&history).is_err());
+    assert!(check(&history, Order::OfStore).is_err());
     // Unless they overlap: then nobody knows which was first.
     history[1].began = 0;
-    assert!(check(&history).is_ok());
+    assert!(check(&history, Order::OfStore).is_ok());
+}
+
+/// With several servers only the versions of one entity are in order.
+#[test]
+fn tags_rise_in_an_entity_and_are_given_once() {
+    let delete = one(1, 3, Change::Delete(Condition::Any));
+    let deleted = || [begin(), vec![at(3, 4, delete.clone(), Answer::Done(vec![None]))]].concat();
+    let then = |mut history: Vec<Record>, record| {
+        history.push(record);
+        check(&history, Order::OfEntity).is_ok()
+    };
+    let elsewhere = Record { partition: 1, ..at(3, 4, put(1, 3), done(9)) };
+    assert!(then(begin(), elsewhere), "another partition");
+    assert!(then(begin(), at(3, 4, put(3, 3), done(9))), "another row");
+    assert!(then(deleted(), at(5, 6, put(1, 4), done(9))), "another entity of the key");
+    assert!(!then(begin(), at(3, 4, put(1, 3), done(9))), "an earlier tag");
+    assert!(!then(begin(), at(3, 4, put(1, 3), done(10))), "the same tag");
+    assert!(!then(deleted(), at(5, 6, put(1, 4), done(10))), "the same tag after a delete");
 }
 
 /// What a request is about: kind, row, and how long it takes to begin and to end around its moment.
@@ -328,7 +346,7 @@ proptest! {
     #[test]
     fn what_happened_one_at_a_time_is_accepted(requests in requests()) {
         let history = simulate(&requests);
-        if let Err(violation) = check(&history) {
+        if let Err(violation) = check(&history, Order::OfStore) {
             prop_assert!(false, "{}", violation);
         }
     }
@@ -352,6 +370,6 @@ proptest! {
             Answer::Refused(_) => Answer::Done(vec![Some(tag(index as u64 + 1))]),
             Answer::Nothing => unreachable!("all are answered"),
         };
-        prop_assert!(check(&history).is_err());
+        prop_assert!(check(&history, Order::OfStore).is_err());
     }
 }

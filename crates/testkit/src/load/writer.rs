@@ -4,10 +4,11 @@ use super::{COUNTER, Cutoff, Losses, TABLE, Tally};
 use crate::batch::Operation;
 use crate::client::{Client, entity_path};
 use crate::connection::Response;
+use crate::history::Order;
 use rowhouse_env::{Random, SeededRandom};
 use rowhouse_types::{Etag, Timestamp};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 const ROWS: u64 = 250;
@@ -34,13 +35,18 @@ pub(super) struct Writer {
     rows: Rows,
     /// What the rows are if the request under way took effect.
     under_way: Option<Rows>,
-    /// The latest tag of all: no later write may have an earlier one.
+    order: Order,
+    /// The latest tag of all: with one server no later write may have an earlier one.
     pub(super) latest: Timestamp,
+    /// Every tag that a row is known to have had.
+    given: HashSet<(String, Timestamp)>,
     next: i64,
     /// Increments of the shared counter since it was last looked at.
     pub(super) counted: u64,
     /// Such increments whose answer never came.
     pub(super) uncertain: u64,
+    /// Tags of the increments that were acknowledged.
+    pub(super) counts: Vec<Timestamp>,
     pub(super) tally: Tally,
 }
 
@@ -90,16 +96,19 @@ fn stored(client: &mut Client, partition: &str) -> Result<Rows, String> {
 }
 
 impl Writer {
-    pub(super) fn new(number: usize, seed: u64) -> Self {
+    pub(super) fn new(number: usize, seed: u64, order: Order) -> Self {
         Self {
             partition: format!("writer{number}"),
             random: SeededRandom::new(seed.wrapping_add(number as u64)),
             rows: Rows::new(),
             under_way: None,
+            order,
             latest: Timestamp::default(),
+            given: HashSet::new(),
             next: 0,
             counted: 0,
             uncertain: 0,
+            counts: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -113,7 +122,7 @@ impl Writer {
     /// Writes until the server does not answer as a healthy one would.
     pub(super) fn run(&mut self, client: Client, cutoff: &Cutoff) {
         let mut line = Line { client, cutoff };
-        loop {
+        while !cutoff.is_rest() {
             let done = match self.draw(16) {
                 0 => self.count(&mut line),
                 1 => self.stale(&mut line),
@@ -236,15 +245,31 @@ impl Writer {
 
     /// The request under way was acknowledged: its state is the one to find, with these tags.
     fn adopt(&mut self, tags: impl IntoIterator<Item = (String, Option<String>)>) {
-        self.rows = self.under_way.take().expect("a request was under way");
-        let before = self.latest;
+        let mut rows = self.under_way.take().expect("a request was under way");
+        let mut latest = self.latest;
         for (row, tag) in tags {
             self.tally.writes += 1;
-            if let Some(entity) = self.rows.get_mut(&row) {
+            if let Some(entity) = rows.get_mut(&row) {
                 let tag = timestamp(&tag.expect("a write answers with a tag"));
-                assert!(before < tag, "tags rise: {before} then {tag}");
+                assert!(
+                    self.may_be_new(&row, tag),
+                    "the tag {tag} of {row} is none of a new version"
+                );
                 entity.tag = Some(tag);
-                self.latest = self.latest.max(tag);
+                latest = latest.max(tag);
+                self.given.insert((row, tag));
+            }
+        }
+        (self.rows, self.latest) = (rows, latest);
+    }
+
+    /// Whether this may be the tag of a version of the row that was not there before.
+    fn may_be_new(&self, row: &str, tag: Timestamp) -> bool {
+        match self.order {
+            Order::OfStore => self.latest < tag,
+            Order::OfEntity => {
+                let before = self.rows.get(row).and_then(|entity| entity.tag);
+                before < Some(tag) && !self.given.contains(&(row.to_owned(), tag))
             }
         }
     }
@@ -267,9 +292,13 @@ impl Writer {
             self.uncertain += 1;
         }
         self.expect(&answer, 204, &path)?;
-        let tag = timestamp(answer.etag());
-        assert!(self.latest < tag, "tags rise: {} then {tag}", self.latest);
-        self.latest = tag;
+        let (before, tag) = (timestamp(found.etag()), timestamp(answer.etag()));
+        assert!(before < tag, "tags rise: {before} then {tag}");
+        if self.order == Order::OfStore {
+            assert!(self.latest < tag, "tags rise: {} then {tag}", self.latest);
+        }
+        self.latest = self.latest.max(tag);
+        self.counts.push(tag);
         self.counted += 1;
         self.tally.increments += 1;
         self.tally.writes += 1;
@@ -292,7 +321,7 @@ impl Writer {
             (Some(wanted), Some(found)) => {
                 let tag = match wanted.tag {
                     Some(tag) => found.tag == Some(tag),
-                    None => found.tag > Some(self.latest),
+                    None => found.tag.is_some_and(|tag| self.may_be_new(row, tag)),
                 };
                 tag && (wanted.n, wanted.merged) == (found.n, found.merged)
             }
@@ -304,6 +333,8 @@ impl Writer {
         if all(&self.rows) || all(&after) {
             let newest = found.values().filter_map(|entity| entity.tag).max();
             self.latest = self.latest.max(newest.unwrap_or_default());
+            let tags = found.iter().filter_map(|(row, entity)| Some((row.clone(), entity.tag?)));
+            self.given.extend(tags);
             self.rows = found;
             return;
         }

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""A PostgreSQL for tests: a server in a temporary directory, on a free port, and gone when the tests have ended.
+
+    postgres.py run COMMAND ...     runs a command whose servers keep their data in a new PostgreSQL
+    postgres.py database            makes an empty database in the PostgreSQL of ROWHOUSE_TEST_POSTGRES; prints its URL
+
+Needs nothing but Python and the programs of PostgreSQL 15 or later, which `scripts/setup postgres` installs. As root
+they run as the user `postgres`. The server does not wait for its disk: it is for tests that do not kill it.
+
+If `ROWHOUSE_TEST_POSTGRES` is the URL of a server whose role may create databases, that one is used and none started.
+"""
+import atexit
+import os
+import pathlib
+import pwd
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from urllib.parse import urlsplit, urlunsplit
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Ends the server and removes its directory when its standard input ends, which it does however we end.
+WATCHDOG = ROOT / "crates" / "testkit" / "src" / "postgres" / "watchdog.sh"
+VERSION_MIN = 15
+START_SECONDS = 60
+URL_VARIABLE = "ROWHOUSE_TEST_POSTGRES"
+STORE_VARIABLE = "ROWHOUSE_TEST_STORE"
+SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "full_page_writes": "off", "max_connections": "200",
+            "shared_buffers": "64MB", "jit": "off", "dynamic_shared_memory_type": "mmap"}
+
+
+def wanted():
+    """Whether the servers of tests are to keep their data in PostgreSQL."""
+    store = os.environ.get(STORE_VARIABLE, "embedded")
+    if store not in ("embedded", "postgres"):
+        raise ValueError(f"{STORE_VARIABLE} is embedded or postgres, not {store!r}")
+    return store == "postgres"
+
+
+def version(programs):
+    """The version of the server in a directory; 0 if there is none, or nothing to make a database with."""
+    if not (programs / "initdb").exists() or not (programs / "postgres").exists():
+        return 0
+    said = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"\) (\d+)", said)
+    return int(found[1]) if found else 0
+
+
+def programs():
+    """The directory of the programs on the PATH, or else of Debian's newest."""
+    # Links are followed: a directory of links seldom has all programs.
+    on_path = [pathlib.Path(folder, "postgres").resolve().parent for folder in os.get_exec_path()]
+    of_debian = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=version, reverse=True)
+    for folder in [*on_path, *of_debian]:
+        if version(folder) >= VERSION_MIN:
+            return folder
+    raise FileNotFoundError(f"there is no PostgreSQL {VERSION_MIN} or later: run `scripts/setup postgres`")
+
+
+def environment():
+    """Without what the environment says about other servers."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
+
+
+class Postgres:
+    """A running server; `url` is that of its first database."""
+
+    def __init__(self):
+        self.directory = pathlib.Path(tempfile.gettempdir(), f"rowhouse-postgres-{secrets.token_hex(8)}")
+        self.programs, self.as_owner, owner = programs(), [], []
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("postgres")
+            owner = [f"{user.pw_uid}:{user.pw_gid}"]
+            self.as_owner = ["setpriv", "--clear-groups", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
+        self.watchdog = subprocess.Popen(["sh", "-c", WATCHDOG.read_text(), "watchdog", self.directory, *owner], cwd="/",
+                                         env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                         start_new_session=True)
+        atexit.register(self.close)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+        self.start()
+
+    def start(self):
+        data = self.directory / "data"
+        self.must(self.command("initdb", f"--pgdata={data}", "--username=postgres", "--auth=trust", "--encoding=UTF8",
+                               "--locale=C", "--no-sync"))
+        settings = SETTINGS | {"port": self.port, "unix_socket_directories": self.directory}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self.must(f"exec {self.command('postgres', '-D', data, *options)} & server=$!")
+        deadline = time.monotonic() + START_SECONDS
+        while not self.order("ready"):
+            if time.monotonic() > deadline or not self.order("running"):
+                self.fail("PostgreSQL did not become ready")
+            time.sleep(0.02)
+
+    def command(self, program, *arguments):
+        return shlex.join(str(word) for word in [*self.as_owner, self.programs / program, *arguments])
+
+    def order(self, command):
+        """Has the watchdog run a command; whether it succeeded."""
+        self.watchdog.stdin.write(command + "\n")
+        self.watchdog.stdin.flush()
+        return self.watchdog.stdout.readline() == "0\n"
+
+    def must(self, command):
+        if not self.order(command):
+            self.fail(f"{command} failed")
+
+    def fail(self, reason):
+        log = self.directory / "postgres.log"
+        said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        self.close()
+        raise RuntimeError(f"{reason}; its log ends with:\n{said}")
+
+    def close(self):
+        if not self.watchdog.stdin.closed:
+            self.watchdog.stdin.close()
+            self.watchdog.wait()
+
+
+_own = None
+
+
+def server_url():
+    """The URL of the server of this process, which is started if nobody has named one."""
+    global _own
+    if URL_VARIABLE in os.environ:
+        return os.environ[URL_VARIABLE]
+    _own = _own or Postgres()
+    return _own.url
+
+
+def create_database():
+    """Makes an empty database; its URL."""
+    url, name = urlsplit(server_url()), f"rowhouse_test_{secrets.token_hex(8)}"
+    first = urlunsplit(url._replace(path=url.path if url.path.strip("/") else "/postgres"))
+    subprocess.run([shutil.which("psql") or programs() / "psql", "--no-psqlrc", "--quiet", f"--dbname={first}", "--command",
+                    f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"], check=True, env=environment())
+    return urlunsplit(url._replace(path=f"/{name}"))
+
+
+def run(command):
+    """Runs a command on PostgreSQL; its exit status."""
+    child = subprocess.Popen(command, env=os.environ | {STORE_VARIABLE: "postgres", URL_VARIABLE: server_url()})
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            pass    # the command was told too, and ends as it likes; its database is there until then
+
+
+def main():
+    match sys.argv[1:]:
+        case ["run", *command] if command:
+            return run(command)
+        case ["database"] if URL_VARIABLE in os.environ:
+            print(create_database())
+            return 0
+    print("\n".join(__doc__.splitlines()[2:4]), file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
