@@ -1,0 +1,236 @@
+//! The compose files under `deploy/` can be read, name only what is there, and use options that exist.
+//!
+//! They are held to a small part of YAML, which this file reads: maps and lists of scalars by indentation, comments on
+//! lines of their own, scalars plain or in double quotes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a compose file says at one place.
+#[derive(Debug)]
+enum Node {
+    Nothing,
+    Scalar(String),
+    List(Vec<String>),
+    Map(BTreeMap<String, Node>),
+}
+
+impl Node {
+    fn map(&self) -> &BTreeMap<String, Self> {
+        match self {
+            Self::Map(map) => map,
+            other => panic!("a map is expected, not {other:?}"),
+        }
+    }
+
+    /// The members of a list, or the names in a map.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::List(list) => list.iter().map(String::as_str).collect(),
+            Self::Map(map) => map.keys().map(String::as_str).collect(),
+            other => panic!("a list is expected, not {other:?}"),
+        }
+    }
+
+    fn at(&self, name: &str) -> Option<&Self> {
+        self.map().get(name)
+    }
+
+    /// The names at a member that may be missing.
+    fn names_at(&self, name: &str) -> Vec<&str> {
+        self.at(name).map_or_else(Vec::new, Self::names)
+    }
+
+    fn text_at(&self, name: &str) -> &str {
+        match self.at(name) {
+            Some(Self::Scalar(text)) => text,
+            other => panic!("{name} should be a scalar, not {other:?}"),
+        }
+    }
+}
+
+/// A line that is no comment: its indentation and its text.
+type Line<'a> = (usize, &'a str);
+
+fn parse(text: &str) -> Node {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        assert!(!line.contains('\t') && line == line.trim_end(), "white space: {line:?}");
+        let content = line.trim_start();
+        if !content.is_empty() && !content.starts_with('#') {
+            lines.push((line.len() - content.len(), content));
+        }
+    }
+    let mut rest = lines.as_slice();
+    let node = block(&mut rest, 0);
+    assert!(rest.is_empty(), "the indentation is wrong: {:?}", rest.first());
+    node
+}
+
+/// Everything at this indentation.
+fn block(lines: &mut &[Line<'_>], indent: usize) -> Node {
+    let is_list = lines.first().is_some_and(|(_, text)| text.starts_with("- "));
+    let (mut list, mut map) = (Vec::new(), BTreeMap::new());
+    while let Some(&(at, text)) = lines.first()
+        && at == indent
+    {
+        *lines = &lines[1..];
+        if is_list {
+            list.push(scalar(text.strip_prefix("- ").expect("a list has only members")));
+            continue;
+        }
+        let (name, value) = text.split_once(':').expect("a map has only members");
+        let value = match value.strip_prefix(' ') {
+            Some(value) => Node::Scalar(scalar(value)),
+            None if !value.is_empty() => panic!("a space is missing: {text}"),
+            None if lines.first().is_some_and(|(next, _)| *next == indent + 2) => {
+                block(lines, indent + 2)
+            }
+            None => Node::Nothing,
+        };
+        assert!(map.insert(name.to_owned(), value).is_none(), "twice: {name}");
+    }
+    if is_list { Node::List(list) } else { Node::Map(map) }
+}
+
+fn scalar(text: &str) -> String {
+    if let Some(quoted) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        assert!(!quoted.contains(['"', '\\']), "not simple: {text}");
+        return quoted.to_owned();
+    }
+    let special = text.starts_with(|c| "\"'{}[]&*!|>%@`#,?:".contains(c) || c == ' ');
+    assert!(!special && !text.contains(": ") && !text.contains(" #"), "needs quotes: {text}");
+    text.to_owned()
+}
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(deploy().join(name)).expect("the file is there")
+}
+
+fn compose_files() -> [(&'static str, Node); 2] {
+    ["embedded.yml", "postgres.yml"].map(|name| (name, parse(&read(name))))
+}
+
+/// Every word of the help that starts with two dashes or is a variable.
+fn options_of_serve() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_rowhouse"))
+        .args(["serve", "--help"])
+        .output()
+        .expect("it can be started");
+    let help = String::from_utf8(output.stdout).expect("the help is text");
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    help.split(|c| !word(c)).map(str::to_owned).collect()
+}
+
+#[test]
+fn files_name_only_what_is_there() {
+    const SERVICE: [&str; 11] = [
+        "build",
+        "command",
+        "depends_on",
+        "environment",
+        "healthcheck",
+        "image",
+        "ports",
+        "restart",
+        "secrets",
+        "stop_grace_period",
+        "volumes",
+    ];
+    for (file, content) in compose_files() {
+        for name in content.names() {
+            let known = ["name", "services", "volumes", "secrets"].contains(&name);
+            assert!(known, "{file}: {name}");
+        }
+        let services = content.at("services").expect("there are services");
+        let (volumes, secrets) = (content.names_at("volumes"), content.names_at("secrets"));
+        for (name, service) in services.map() {
+            let place = format!("{file}, {name}");
+            assert!(service.names().iter().all(|member| SERVICE.contains(member)), "{place}");
+            assert!(service.at("build").is_some() != service.at("image").is_some(), "{place}");
+            if let Some(build) = service.at("build") {
+                let dockerfile =
+                    deploy().join(build.text_at("context")).join(build.text_at("dockerfile"));
+                assert!(dockerfile.exists(), "{place}");
+            }
+            for needed in service.names_at("depends_on") {
+                assert!(services.at(needed).is_some(), "{place}: {needed}");
+            }
+            for secret in service.names_at("secrets") {
+                assert!(secrets.contains(&secret), "{place}: {secret}");
+            }
+            for mounted in service.names_at("volumes") {
+                let source = mounted.split(':').next().expect("a source");
+                let found = if source.starts_with("./") {
+                    deploy().join(source).exists()
+                } else {
+                    volumes.contains(&source)
+                };
+                assert!(found, "{place}: {mounted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn servers_are_started_with_options_and_secrets_that_they_have() {
+    let options = options_of_serve();
+    let mut started = 0;
+    for (file, content) in compose_files() {
+        for (name, service) in content.at("services").expect("there are services").map() {
+            let command = service.names_at("command");
+            if command.first() != Some(&"serve") {
+                continue;
+            }
+            started += 1;
+            for argument in &command[1..] {
+                let (flag, value) = argument.split_once('=').unwrap_or((argument, ""));
+                assert!(
+                    flag.starts_with("--") && options.contains(flag),
+                    "{file}, {name}: {argument}"
+                );
+                if let Some(secret) = value.strip_prefix("/run/secrets/") {
+                    assert!(
+                        service.names_at("secrets").contains(&secret),
+                        "{file}, {name}: {secret}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(started, 3);
+    assert!(read("Dockerfile").contains("ENV ROWHOUSE_DATA=") && options.contains("ROWHOUSE_DATA"));
+}
+
+/// Servers of one database need the same master key, and the load balancer all of them.
+#[test]
+fn servers_behind_the_load_balancer_are_alike() {
+    let content = parse(&read("postgres.yml"));
+    let services = content.at("services").expect("there are services");
+    let balancer = read("nginx.conf");
+    let mut commands = BTreeSet::new();
+    for (name, service) in services.map() {
+        let command = service.names_at("command");
+        if command.first() == Some(&"serve") {
+            assert!(balancer.contains(&format!("server {name}:10002 ")), "{name}");
+            commands.insert(command.join(" "));
+        }
+    }
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    assert!(commands.iter().all(|command| command.contains("--master-key-file=")));
+}
+
+#[test]
+fn what_is_not_understood_is_refused() {
+    for wrong in
+        ["a: 1\na: 2", "a:\n    b: 1", "a: [1]", "a: b: c", "- a\nb: 1", "a: 'b'", "a:1", "a: b "]
+    {
+        let parsed = std::panic::catch_unwind(|| parse(wrong));
+        assert!(parsed.is_err(), "{wrong:?}: {parsed:?}");
+    }
+}
