@@ -90,6 +90,11 @@ options! {
     #[arg(long, value_name = "URL", env = "ROWHOUSE_STORE", help_heading = "Data")]
     store: Secret,
 
+    /// A replica of that database, which may be behind: requests to the secondary endpoint
+    /// (ACCOUNT-secondary) read from it. Default: they read from the database itself.
+    #[arg(long, value_name = "URL", env = "ROWHOUSE_STORE_REPLICA", help_heading = "Data")]
+    store_replica: Secret,
+
     /// Most connections to the database. Default: 32.
     #[arg(long, value_name = "N", env = "ROWHOUSE_STORE_CONNECTIONS", help_heading = "Data")]
     store_connections: usize,
@@ -98,6 +103,11 @@ options! {
     /// itself.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_PASSWORD_FILE", help_heading = "Data")]
     store_password_file: PathBuf,
+
+    /// Certificate authorities, in PEM, that vouch for the database when its address ends in
+    /// ?sslmode=require. Default: those that the operating system trusts.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_CA_FILE", help_heading = "Data")]
+    store_ca_file: PathBuf,
 
     /// How long to wait at the start until the database can be reached, in seconds. Default: 30.
     #[arg(long, value_name = "SECONDS", env = "ROWHOUSE_STORE_WAIT_SECONDS", help_heading = "Data")]
@@ -366,6 +376,7 @@ impl Options {
             (None, None) => StorePassword::None,
         };
         let store = self.store.map(|secret| secret.0.parse()).transpose();
+        let replica = self.store_replica.map(|secret| secret.0.parse()).transpose();
         let max_body_bytes = match self.max_body_mib {
             Some(mib) => usize::try_from(mib.saturating_mul(MIB)).unwrap_or(usize::MAX),
             None => default.max_body_bytes,
@@ -375,6 +386,8 @@ impl Options {
             ephemeral: self.ephemeral.unwrap_or(default.ephemeral),
             cache_bytes: self.cache_mib.map_or(default.cache_bytes, |mib| mib.saturating_mul(MIB)),
             store: store.map_err(|error: ServerError| error.to_string())?,
+            store_replica: replica.map_err(|error: ServerError| error.to_string())?,
+            store_ca_file: self.store_ca_file,
             store_password,
             store_connections: self.store_connections.unwrap_or(default.store_connections),
             store_wait_seconds: self.store_wait_seconds.unwrap_or(default.store_wait_seconds),
@@ -455,6 +468,8 @@ mod tests {
             ephemeral = true
             cache-mib = 1
             store = "postgres://ann@db/shop"
+            store-replica = "postgres://ann@db2/shop"
+            store-ca-file = "ca"
             store-connections = 10
             store-password-file = "p"
             store-wait-seconds = 11
@@ -488,6 +503,8 @@ mod tests {
             ephemeral: true,
             cache_bytes: MIB,
             store: "postgres://ann@db/shop".parse().ok(),
+            store_replica: "postgres://ann@db2/shop".parse().ok(),
+            store_ca_file: Some("ca".into()),
             store_connections: 10,
             store_password: StorePassword::File("p".into()),
             store_wait_seconds: 11,

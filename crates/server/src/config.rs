@@ -45,6 +45,10 @@ pub struct Config {
     pub store_connections: usize,
     /// How long a start waits until it can be reached, in seconds.
     pub store_wait_seconds: u64,
+    /// File of the authorities that vouch for the database's certificate, if the operating system's do not.
+    pub store_ca_file: Option<PathBuf>,
+    /// A replica of the database, which the secondary endpoint reads; the database itself without.
+    pub store_replica: Option<DatabaseAddress>,
 
     /// Address of the Table service.
     pub host: IpAddr,
@@ -111,6 +115,8 @@ impl Default for Config {
             store_password: StorePassword::None,
             store_connections: 32,
             store_wait_seconds: 30,
+            store_ca_file: None,
+            store_replica: None,
             host: loopback,
             table_port: 10002,
             admin_host: loopback,
@@ -209,6 +215,12 @@ impl Config {
         if self.store_connections < STORE_CONNECTIONS_MIN {
             return refuse("--store-connections must be at least 2");
         }
+        if self.store_ca_file.is_some() && self.store.is_none() {
+            return refuse("--store-ca-file needs --store: name the database");
+        }
+        if self.store_replica.is_some() && self.store.is_none() {
+            return refuse("--store-replica needs --store: name the database that it follows");
+        }
         if let StorePassword::File(_) = self.store_password {
             match &self.store {
                 None => return refuse("--store-password-file needs --store: name the database"),
@@ -305,6 +317,9 @@ mod tests {
         refused("at least 4", |config| config.max_body_bytes = 1);
         refused("storage.example.org", |config| config.host_suffixes = vec!["a b".into()]);
         refused("with --store", |config| config.data = "postgres://ann:secret@db/shop".into());
+        refused("--store-replica needs", |config| {
+            config.store_replica = "postgres://ann@db2/shop".parse().ok();
+        });
         refused("--store-connections must", |config| config.store_connections = 1);
         refused("needs --store", |config| config.store_password = StorePassword::File("f".into()));
         refused("leave one out", |config| {

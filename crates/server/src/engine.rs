@@ -10,7 +10,7 @@ use crate::files;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::Store;
 use rowhouse_store_embedded::EmbeddedStore;
-use rowhouse_store_postgres::{OpenError, PostgresStore};
+use rowhouse_store_postgres::{OpenError, PostgresReplica, PostgresStore};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +82,16 @@ impl Engine {
     }
 }
 
+/// What the secondary endpoint reads, if that is a replica.
+pub(crate) fn replica(config: &Config) -> Result<Option<Arc<dyn Store>>, ServerError> {
+    let Some(address) = &config.store_replica else { return Ok(None) };
+    let options = postgres_options(config, address)?;
+    let replica = PostgresReplica::new(&options.url, &options);
+    let place = address.to_string();
+    let replica = replica.map_err(|source| ServerError::Database { place, source })?;
+    Ok(Some(Arc::new(replica)))
+}
+
 fn embedded_options(config: &Config, directory: &Path) -> rowhouse_store_embedded::Options {
     use rowhouse_store_embedded::{Durability, Options};
     Options {
@@ -101,8 +111,10 @@ fn postgres_options(
         files::warn_if_shared(path, "password of the database");
     }
     let password = config.store_password.read()?;
+    let authorities = config.store_ca_file.as_deref().map(files::read).transpose()?;
     Ok(Options {
         url: address.url(password.as_deref()),
+        authorities,
         connections: config.store_connections,
         durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Durable },
         ..Options::new("")

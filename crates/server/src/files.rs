@@ -40,6 +40,11 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), ServerError> {
     attempt().map_err(|source| ServerError::File { path: path.to_owned(), source })
 }
 
+/// The bytes of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
+    fs::read(path).map_err(|source| ServerError::File { path: path.to_owned(), source })
+}
+
 /// Warns when a secret can be read by others than its owner.
 pub(crate) fn warn_if_shared(path: &Path, what: &str) {
     #[cfg(unix)]

@@ -4,7 +4,7 @@ use crate::accounts::seed;
 use crate::announce::{Data, Started, announce};
 use crate::banner::url;
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::error::ServerError;
 use crate::figures::observe;
 use crate::master_key::MasterKey;
@@ -157,6 +157,7 @@ impl Server {
         let admin_url = url(admin.local_addr(), admin.is_tls());
         let table_handler = TableHandler::new(TableHandlerConfig {
             tables: TableService::new(Arc::clone(&store)),
+            secondary: engine::replica(config)?.map(TableService::new),
             accounts: Arc::clone(&accounts),
             clock: Arc::clone(&clock),
             random,

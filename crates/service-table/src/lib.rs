@@ -14,7 +14,7 @@ pub use query::{EntityPage, EntityQuery};
 pub use table::TablePage;
 
 use rowhouse_store::{AccountId, Store, Table};
-use rowhouse_types::{Grant, TableName};
+use rowhouse_types::{Grant, TableName, Timestamp};
 use std::sync::Arc;
 
 /// Who asks: the account that the request addresses, and what its credentials allow there.
@@ -36,6 +36,11 @@ impl TableService {
     /// On top of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
+    }
+
+    /// Until when it shows everything that was answered, if it is on a copy; `None` if it is on no copy.
+    pub async fn synced(&self) -> Result<Option<Timestamp>, TableError> {
+        Ok(self.store.synced().await?)
     }
 
     async fn table(&self, caller: Caller<'_>, name: &TableName) -> Result<Arc<Table>, TableError> {

@@ -1,23 +1,20 @@
 //! Batches: every command or none.
 //!
-//! A batch of one kind into one partition is one statement. Any other batch, and one whose statement found that a
-//! condition does not hold, is a transaction: its rows are read and locked at one snapshot, the commands are judged
-//! here one after the other, and what they leave is written. A row that changed since the snapshot makes the
-//! database refuse, and the transaction starts again.
+//! A batch of one kind into one partition is one statement (see `statement`). Any other batch, and one whose
+//! statement found that a condition does not hold, is a transaction: its rows are read and locked at one snapshot,
+//! the commands are judged here one after the other, and what they leave is written. A row that changed since the
+//! snapshot makes the database refuse, and the transaction starts again.
 
-use crate::entity::{self, Columns};
+use crate::entity;
 use crate::fault::Fault;
 use crate::key::DbKey;
-use crate::pool::Session;
+use crate::pool::{Session, Values};
+use crate::statement::{ROWS_MAX, insert_rows};
 use crate::ticks::{Tick, after};
 use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write as _;
-use tokio_postgres::types::ToSql;
 
-/// Rows that one statement writes at most.
-const ROWS_MAX: usize = 100;
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const LIVE: &str = "SELECT t.tid, pg_current_xact_id()::text::bigint
     FROM rowhouse.tables t WHERE t.tid = ANY($1) AND t.dropped IS NULL";
@@ -61,138 +58,12 @@ struct Entity {
 /// Entities of a transaction, by partition and key.
 type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
 
-/// Runs the batch as one statement, if it is of one kind that allows it. None if it does not, or if the
-/// statement found that it takes a transaction.
-pub(crate) async fn as_statement(
-    session: &Session,
-    commands: &[Located],
-    tick: Tick,
-) -> Result<Option<Outcome>, Fault> {
-    let Some(kind) = Kind::of(commands) else { return Ok(None) };
-    let mut rows: Vec<_> = commands.iter().enumerate().collect();
-    rows.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
-    let records = rows.iter().map(|(_, located)| (&located.key, record_of(&located.command)));
-    let first = &commands[0].partition;
-    let written = insert_rows(session, *first, records, kind.conflict(), tick.at, true).await;
-    let found = match written {
-        Ok(found) => found,
-        Err(Fault::Duplicate | Fault::Unmet) => return Ok(None),
-        Err(fault) => return Err(fault),
-    };
-    let mut ticks = vec![tick.at; commands.len()];
-    let mut transaction = 0;
-    for ((index, _), row) in rows.iter().zip(&found) {
-        ticks[*index] = row.get(0);
-        transaction = row.get(1);
-    }
-    Ok(Some(Outcome { ticks, transaction }))
-}
-
-/// A batch that one statement can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Insert,
-    Replace,
-    Merge,
-}
-
-impl Kind {
-    fn of(commands: &[Located]) -> Option<Self> {
-        let partition = commands.first()?.partition;
-        let kind = Self::of_one(&commands[0].command)?;
-        let mut keys = HashSet::new();
-        let alike = commands.iter().all(|located| {
-            located.partition == partition
-                && Self::of_one(&located.command) == Some(kind)
-                && keys.insert(&located.key)
-        });
-        (alike && commands.len() <= ROWS_MAX).then_some(kind)
-    }
-
-    fn of_one(Command::Entity { key, condition, write, .. }: &Command) -> Option<Self> {
-        if !entity::is_plain(key, *condition, write) {
-            return None;
-        }
-        Some(match (condition, write) {
-            (Condition::Absent, Write::Put(_) | Write::Merge(_)) => Self::Insert,
-            (Condition::Any, Write::Put(_)) => Self::Replace,
-            (Condition::Any, Write::Merge(_)) => Self::Merge,
-            _ => return None,
-        })
-    }
-
-    fn conflict(self) -> &'static str {
-        match self {
-            Self::Insert => "",
-            Self::Replace => entity::OR_REPLACE,
-            Self::Merge => entity::OR_MERGE_OR_FAIL,
-        }
-    }
-}
-
-fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
-    match write {
-        Write::Put(record) | Write::Merge(record) => Some(record),
-        Write::Delete => None,
-    }
-}
-
-/// Inserts rows of one partition by one statement, in their order.
-async fn insert_rows<'a>(
-    session: &Session,
-    partition: Partition,
-    records: impl Iterator<Item = (&'a DbKey, Option<&'a Record>)>,
-    conflict: &str,
-    tick: i64,
-    check_table: bool,
-) -> Result<Vec<tokio_postgres::Row>, Fault> {
-    let mut rows = Vec::new();
-    for (key, record) in records {
-        if let Some(record) = record {
-            rows.push((key, Columns::of(key, record)?));
-        }
-    }
-    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&partition.home, &partition.table, &tick];
-    for (key, columns) in &rows {
-        values.extend::<[&(dyn ToSql + Sync); 7]>([
-            &key.prefix,
-            &key.hash,
-            &key.rest,
-            &key.partition_len,
-            &columns.size,
-            &columns.names,
-            &columns.props,
-        ]);
-    }
-    session.rows(&insert_sql(rows.len(), conflict, check_table), &values).await
-}
-
-/// One statement per number of rows; a connection keeps those that it has used.
-fn insert_sql(rows: usize, conflict: &str, check_table: bool) -> String {
-    let mut sql = String::from(
-        "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props) VALUES ",
-    );
-    for row in 0..rows {
-        let table = if check_table && row == 0 { "rowhouse.live($2)" } else { "$2" };
-        let at = 4 + 7 * row;
-        let comma = if row == 0 { "" } else { "," };
-        let _ = write!(sql, "{comma}($1, {table}, $3");
-        for column in at..at + 7 {
-            let _ = write!(sql, ", ${column}");
-        }
-        sql.push(')');
-    }
-    let _ = write!(sql, " {conflict} {}", entity::RETURNING);
-    sql
-}
-
 /// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed.
 pub(crate) async fn as_transaction(
     session: &Session,
     commands: &[Located],
     tick: Tick,
 ) -> Result<Outcome, Fault> {
-    session.begin(SNAPSHOT).await?;
     match in_transaction(session, commands, tick).await {
         Ok(outcome) => {
             session.end("COMMIT").await?;
@@ -214,10 +85,20 @@ async fn in_transaction(
     tick: Tick,
 ) -> Result<Outcome, Fault> {
     let tables: Vec<i64> = commands.iter().map(|located| located.partition.table).collect();
-    let live = session.rows(LIVE, &[&tables]).await?;
+    let mut entities = named(commands);
+    let of_tables: Values<'_> = &[&tables];
+    // Sent together, answered one after the other.
+    let (begun, live, locked) = tokio::join!(
+        biased;
+        session.begin(SNAPSHOT),
+        session.rows(LIVE, of_tables),
+        lock(session, &mut entities),
+    );
+    begun?;
+    let live = live?;
+    locked?;
     let transaction = live.first().map_or(0, |row| row.get(1));
     let live: HashSet<i64> = live.iter().map(|row| row.get(0)).collect();
-    let mut entities = lock(session, commands).await?;
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;
         i64::try_from(stored.as_ref().timestamp().ticks()).ok()
@@ -240,8 +121,8 @@ async fn in_transaction(
     Ok(Outcome { ticks: vec![at; commands.len()], transaction })
 }
 
-/// Reads and locks every entity that the commands name.
-async fn lock(session: &Session, commands: &[Located]) -> Result<Entities, Fault> {
+/// Every entity that the commands name, not read yet.
+fn named(commands: &[Located]) -> Entities {
     let mut entities = Entities::new();
     for Located { partition, key, command } in commands {
         let Command::Entity { key: named, .. } = command;
@@ -253,7 +134,12 @@ async fn lock(session: &Session, commands: &[Located]) -> Result<Entities, Fault
             written: false,
         });
     }
-    for (partition, of_partition) in &mut entities {
+    entities
+}
+
+/// Reads and locks the entities, partition by partition in their order.
+async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
+    for (partition, of_partition) in entities {
         let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
         let rows = session.rows(LOCK, &[&partition.home, &partition.table, &prefixes]).await?;
         for row in rows {
@@ -265,7 +151,7 @@ async fn lock(session: &Session, commands: &[Located]) -> Result<Entities, Fault
             }
         }
     }
-    Ok(entities)
+    Ok(())
 }
 
 /// Judges one command against what those before it left, and does it.

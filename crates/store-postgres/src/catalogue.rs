@@ -145,7 +145,7 @@ pub(crate) async fn remove_account(session: &Session, account: AccountId) -> Res
     }
     let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1";
     session.execute(sql, &[&id]).await?;
-    let sql = "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE account = $1 AND dropped IS NULL";
+    let sql = "UPDATE rowhouse.tables SET dropped = now() WHERE account = $1 AND dropped IS NULL";
     session.execute(sql, &[&id]).await?;
     Ok(())
 }
@@ -187,8 +187,7 @@ pub(crate) async fn create_table(
 }
 
 pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), Fault> {
-    let sql =
-        "UPDATE rowhouse.tables SET dropped = clock_timestamp() WHERE tid = $1 AND dropped IS NULL";
+    let sql = "UPDATE rowhouse.tables SET dropped = now() WHERE tid = $1 AND dropped IS NULL";
     let id = number(table).ok_or(Conflict::TableNotFound)?;
     if session.execute(sql, &[&id]).await? == 0 {
         return Err(Conflict::TableNotFound.into());

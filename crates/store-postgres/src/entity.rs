@@ -37,7 +37,15 @@ pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE S
     ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props";
 /// The result is surely within the limits of an entity.
 const FITS: &str = "e.size + excluded.size <= 1048576 AND cardinality(e.names) + cardinality(excluded.names) <= 252";
-pub(crate) const RETURNING: &str = "RETURNING e.ts, pg_current_xact_id()::text::bigint";
+/// The tick of what was written, and a number that rises with the commits of a partition: of the transaction, or where
+/// nodes count transactions each for itself, the tick.
+pub(crate) fn returning(session: &Session) -> &'static str {
+    if session.is_distributed() {
+        "RETURNING e.ts, e.ts"
+    } else {
+        "RETURNING e.ts, pg_current_xact_id()::text::bigint"
+    }
+}
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
@@ -154,7 +162,7 @@ async fn insert(
 ) -> Result<Option<Done>, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
     let filter = if only_if.is_empty() { "" } else { "WHERE" };
-    let sql = format!("{INSERT} {conflict} {filter} {only_if} {RETURNING}");
+    let sql = format!("{INSERT} {conflict} {filter} {only_if} {}", returning(session));
     let DbKey { prefix, hash, rest, partition_len } = key;
     let values: crate::pool::Values<'_> =
         &[&home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props];
@@ -163,7 +171,7 @@ async fn insert(
 }
 
 /// The tag that a condition asks for; one that no entity has for a tag that is none.
-fn tag(condition: Condition) -> Option<i64> {
+pub(crate) fn tag(condition: Condition) -> Option<i64> {
     match condition {
         Condition::Matches(etag) => {
             Some(etag.timestamp().map_or(-1, |at| i64::try_from(at.ticks()).unwrap_or(-1)))

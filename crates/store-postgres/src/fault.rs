@@ -1,5 +1,6 @@
 //! What an error of the database means for whoever asked.
 
+use crate::options::OpenError;
 use rowhouse_store::{Conflict, StoreError};
 use tokio_postgres::error::SqlState;
 
@@ -72,6 +73,24 @@ impl Fault {
         }
     }
 
+    /// What whoever wrote is told when the write had been committed before: never that nothing was written.
+    pub(crate) fn after_a_write(self) -> StoreError {
+        match self.of_a_write() {
+            StoreError::Busy => {
+                StoreError::unavailable("the database did not answer after a write")
+            }
+            other => other,
+        }
+    }
+
+    /// What whoever opens a store is told.
+    pub(crate) fn of_opening(self) -> OpenError {
+        match self {
+            Self::Raced(error) | Self::Refused(error) | Self::Lost(error) => OpenError::of(&error),
+            other => OpenError::Unreachable(other.of_a_read().to_string()),
+        }
+    }
+
     /// What whoever read is told: nothing was written, so trying again is safe.
     pub(crate) fn of_a_read(self) -> StoreError {
         match self {
@@ -85,4 +104,18 @@ impl Fault {
 fn busy(error: &tokio_postgres::Error) -> StoreError {
     tracing::warn!(%error, "the database did not answer a request");
     StoreError::Busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_always_means_that_nothing_was_written() {
+        let busy = || Fault::from(StoreError::Busy);
+        assert!(matches!(busy().of_a_write(), StoreError::Busy));
+        assert!(matches!(busy().of_a_read(), StoreError::Busy));
+        assert!(matches!(busy().after_a_write(), StoreError::Unavailable(_)));
+        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::Unavailable(_)));
+    }
 }

@@ -26,19 +26,19 @@ const TRUST: Duration = Duration::from_millis(2500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
-    SET holder = $1, expires = clock_timestamp() + $2::text::interval, seen = 0,
+    SET holder = $1, expires = now() + $2::text::interval, seen = 0,
         high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
-    WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < clock_timestamp()
+    WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < now()
                     ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING s.slot::bigint, s.high";
 const RENEW: &str = "UPDATE rowhouse.servers
-    SET expires = clock_timestamp() + $3::text::interval, seen = $4, high = GREATEST(high, $5)
+    SET expires = now() + $3::text::interval, seen = $4, high = GREATEST(high, $5)
     WHERE slot = $1::bigint AND holder = $2 RETURNING high";
 const VERSION: &str = "SELECT version FROM rowhouse.catalogue";
 const LEAVE: &str = "UPDATE rowhouse.servers SET expires = '-infinity', high = $3
     WHERE slot = $1::bigint AND holder = $2 AND high >= $3";
 const BEHIND: &str = "SELECT EXISTS (SELECT FROM rowhouse.servers
-    WHERE expires > clock_timestamp() AND seen < $1 AND holder <> $2)";
+    WHERE expires > now() AND seen < $1 AND holder <> $2)";
 
 /// This server's place among those on the database.
 #[derive(Debug)]
@@ -65,12 +65,9 @@ impl Membership {
         let mut bytes = [0; 8];
         random.fill(&mut bytes);
         let holder = i64::from_le_bytes(bytes);
-        let unreachable = |error: StoreError| OpenError::Unreachable(error.to_string());
         let session = pool.first().await?;
         let claimed = claim(&session, holder).await;
-        let (slot, high) = claimed
-            .map_err(|fault| unreachable(fault.of_a_read()))?
-            .ok_or(OpenError::TooManyServers)?;
+        let (slot, high) = claimed.map_err(Fault::of_opening)?.ok_or(OpenError::TooManyServers)?;
         drop(session);
         let this = Self {
             pool,
@@ -81,7 +78,7 @@ impl Membership {
             trusted: Mutex::new(None),
             cache,
         };
-        this.renew().await.map_err(|fault| unreachable(fault.of_a_read()))?;
+        this.renew().await.map_err(Fault::of_opening)?;
         Ok(this)
     }
 
@@ -210,8 +207,9 @@ impl Membership {
         *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let session = self.pool.session().await?;
         let (slot, last) = (self.ticks.slot(), self.ticks.last());
-        session.execute(LEAVE, &[&slot, &self.holder, &last]).await?;
-        Ok(())
+        let left = session.execute(LEAVE, &[&slot, &self.holder, &last]).await;
+        self.pool.close();
+        left.map(drop)
     }
 }
 

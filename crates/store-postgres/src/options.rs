@@ -7,8 +7,9 @@ use std::time::Duration;
 pub struct Options {
     /// Where the database is: `postgres://user:password@host:port/database`, or the words of a connection string.
     pub url: Url,
-    /// Where a replica is that lags behind and may be read; none without.
-    pub replica: Option<Url>,
+    /// Who vouches for the database's certificate, in PEM; without, whoever the operating system trusts. Asked for
+    /// when the address says `sslmode=require`.
+    pub authorities: Option<Vec<u8>>,
     /// Most connections that this server holds.
     pub connections: usize,
     /// Whether answered writes must survive a power cut.
@@ -52,12 +53,40 @@ impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: Url::new(url),
-            replica: None,
+            authorities: None,
             connections: 32,
             durability: Durability::Durable,
             patience: Duration::from_secs(2),
         }
     }
+}
+
+impl OpenError {
+    /// What a failed connection or statement means for whoever opens a store.
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // Starting, stopping, or too many connections for the moment.
+            Some(said) if ["57", "53", "08"].contains(&&said.code().code()[..2]) => {
+                Self::Unreachable(said.message().to_owned())
+            }
+            Some(said) => Self::Refused(said.message().to_owned()),
+            None => Self::Unreachable(error_chain(error)),
+        }
+    }
+}
+
+/// An error with what caused it, in one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
 }
 
 /// Why a store did not open. Each text is one sentence that says what to do.
@@ -66,9 +95,15 @@ pub enum OpenError {
     /// The connection string is not one.
     #[error("the address of the database cannot be read: {0}")]
     Address(#[source] tokio_postgres::Error),
+    /// Nobody could vouch for a certificate.
+    #[error("no certificate authority can be read for the connection to the database: {0}")]
+    Authorities(String),
     /// No connection, or it was lost.
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    /// It answers, and says no: trying again does not help.
+    #[error("the database refuses: {0}")]
+    Refused(String),
     /// An encoding that cannot hold every text.
     #[error("the database is encoded in {0}; create it with ENCODING 'UTF8'")]
     Encoding(String),

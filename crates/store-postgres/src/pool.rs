@@ -2,13 +2,17 @@
 
 use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
+use crate::tls;
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime, Timeouts,
+    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime,
+    TimeoutType, Timeouts,
 };
 use rowhouse_store::StoreError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, NoTls, Row, Statement};
 
 /// How long making a connection may take.
@@ -24,19 +28,51 @@ pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Connections to one database, at most as many as configured.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Deadpool);
+pub(crate) struct Pool {
+    deadpool: Deadpool,
+    /// Whether the entities are spread over nodes.
+    distributed: Arc<AtomicBool>,
+}
 
-/// A connection for one operation. Given back when dropped, unless a transaction is open or something unread.
+/// A connection for one operation. Given back when dropped, and closed instead if a transaction is open or an answer
+/// has not been read: the next one must not wait for it, nor take part in it.
 pub(crate) struct Session {
     object: Option<Object>,
-    /// Set while it must not be lent to another.
+    distributed: bool,
+    /// A transaction is open, or something was left unread.
     unclean: AtomicBool,
+    /// Statements whose answer nobody has read yet: whoever asked may have gone.
+    in_flight: AtomicUsize,
 }
 
 impl Pool {
     /// Makes no connection yet.
     pub(crate) fn new(url: &Url, options: &Options) -> Result<Self, OpenError> {
-        let mut config: Config = url.as_str().parse().map_err(OpenError::Address)?;
+        let config = url.as_str().parse().map_err(OpenError::Address)?;
+        Self::of(config, options)
+    }
+
+    /// The same database on another node, as the same user.
+    pub(crate) fn at(options: &Options, host: &str, port: u16) -> Result<Self, OpenError> {
+        let named: Config = options.url.as_str().parse().map_err(OpenError::Address)?;
+        let mut config = Config::new();
+        config.host(host).port(port).ssl_mode(named.get_ssl_mode());
+        if let Some(user) = named.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = named.get_password() {
+            config.password(password);
+        }
+        if let Some(database) = named.get_dbname().or(named.get_user()) {
+            config.dbname(database);
+        }
+        if let Some(given) = named.get_options() {
+            config.options(given);
+        }
+        Self::of(config, options)
+    }
+
+    fn of(mut config: Config, options: &Options) -> Result<Self, OpenError> {
         let given = config.get_options().unwrap_or_default().to_owned();
         config.options(format!("{SESSION} {given}"));
         if config.get_application_name().is_none() {
@@ -45,7 +81,14 @@ impl Pool {
         config.connect_timeout(CONNECT_WITHIN);
         config.keepalives_idle(Duration::from_secs(30));
         let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, NoTls, fast);
+        // Without being asked for, TLS would refuse the certificate that a database makes for itself.
+        let manager = if config.get_ssl_mode() == SslMode::Require {
+            let connector = tls::connector(options.authorities.as_deref())?;
+            Manager::from_config(config, connector, fast)
+        } else {
+            config.ssl_mode(SslMode::Disable);
+            Manager::from_config(config, NoTls, fast)
+        };
         let pool = Deadpool::builder(manager)
             .max_size(options.connections.max(2))
             .timeouts(Timeouts {
@@ -56,71 +99,81 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build();
         let pool = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
-        Ok(Self(pool))
+        Ok(Self { deadpool: pool, distributed: Arc::default() })
     }
 
     /// A connection, when one is free.
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
-        match self.0.get().await {
-            Ok(object) => Ok(Session::new(object)),
+        self.reach().await?.ok_or(StoreError::Busy)
+    }
+
+    /// As [`Pool::session`]; none if no connection can be made.
+    pub(crate) async fn reach(&self) -> Result<Option<Session>, StoreError> {
+        match self.deadpool.get().await {
+            Ok(object) => Ok(Some(self.lend(object))),
             Err(PoolError::Closed) => Err(StoreError::unavailable("the store is closed")),
-            Err(PoolError::Timeout(_)) => Err(StoreError::Busy),
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Err(StoreError::Busy),
             Err(error) => {
                 tracing::warn!(%error, "no connection to the database");
-                Err(StoreError::Busy)
+                Ok(None)
             }
         }
     }
 
     /// As [`Pool::session`], for whoever opens a store.
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
-        let object = self.0.get().await;
-        object.map(Session::new).map_err(|error| OpenError::Unreachable(error_chain(&error)))
+        match self.deadpool.get().await {
+            Ok(object) => Ok(self.lend(object)),
+            Err(PoolError::Backend(error)) => Err(OpenError::of(&error)),
+            Err(error) => Err(OpenError::Unreachable(error.to_string())),
+        }
+    }
+
+    fn lend(&self, object: Object) -> Session {
+        let distributed = self.distributed.load(Ordering::Relaxed);
+        Session {
+            object: Some(object),
+            distributed,
+            unclean: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+        }
+    }
+
+    /// The entities are spread over nodes.
+    pub(crate) fn set_distributed(&self) {
+        self.distributed.store(true, Ordering::Relaxed);
     }
 
     /// Lends no more connections.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.deadpool.close();
     }
 
     /// Connections that are open, idle, and requests that wait for one.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
-        let status = self.0.status();
+        let status = self.deadpool.status();
         (status.size, status.available, status.waiting)
     }
 }
 
-/// An error with what caused it, in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.unclean.load(Ordering::Relaxed)
-            && let Some(object) = self.object.take()
-        {
+        let must_close =
+            self.unclean.load(Ordering::Relaxed) || self.in_flight.load(Ordering::Relaxed) > 0;
+        if must_close && let Some(object) = self.object.take() {
             drop(Object::take(object));
         }
     }
 }
 
 impl Session {
-    fn new(object: Object) -> Self {
-        Self { object: Some(object), unclean: AtomicBool::new(false) }
-    }
-
     fn object(&self) -> &Object {
         self.object.as_ref().expect("taken only when dropped")
+    }
+
+    /// Whether the entities are spread over nodes.
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.distributed
     }
 
     /// Begins a transaction: `BEGIN` with its options.
@@ -141,15 +194,29 @@ impl Session {
         self.unclean.store(true, Ordering::Relaxed);
     }
 
+    /// Asks and reads the answer; if whoever waits for it goes, the connection is not lent again.
+    pub(crate) async fn whole<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let result = work.await;
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
     /// A statement that this connection keeps prepared.
-    pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
+    async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
         Ok(self.object().prepare_cached(sql).await?)
     }
 
     /// All rows of a statement that the connection keeps prepared.
     pub(crate) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.object().query(&statement, values).await?)
+        self.whole(async {
+            let statement = self.prepare(sql).await?;
+            Ok(self.object().query(&statement, values).await?)
+        })
+        .await
     }
 
     /// The row of a statement that has at most one.
@@ -157,15 +224,27 @@ impl Session {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
+    /// All rows of a statement that is not worth keeping.
+    pub(crate) async fn rows_once(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Fault> {
+        self.whole(async { Ok(self.object().query_typed(sql, values).await?) }).await
+    }
+
     /// How many rows a statement changed.
     pub(crate) async fn execute(&self, sql: &str, values: Values<'_>) -> Result<u64, Fault> {
-        let statement = self.prepare(sql).await?;
-        Ok(self.object().execute(&statement, values).await?)
+        self.whole(async {
+            let statement = self.prepare(sql).await?;
+            Ok(self.object().execute(&statement, values).await?)
+        })
+        .await
     }
 
     /// Statements without values.
     pub(crate) async fn run(&self, sql: &str) -> Result<(), Fault> {
-        Ok(self.object().batch_execute(sql).await?)
+        self.whole(async { Ok(self.object().batch_execute(sql).await?) }).await
     }
 
     /// The client itself, for what streams or pipelines.
@@ -178,7 +257,7 @@ impl Session {
 pub(crate) async fn examine(session: &Session, durability: Durability) -> Result<(), OpenError> {
     let setting = async |name: &str| -> Result<String, OpenError> {
         let found = session.row("SELECT current_setting($1)", &[&name]).await;
-        let found = found.map_err(|fault| OpenError::Unreachable(format!("{fault:?}")))?;
+        let found = found.map_err(Fault::of_opening)?;
         Ok(found.map(|row| row.get(0)).unwrap_or_default())
     };
     let encoding = setting("server_encoding").await?;

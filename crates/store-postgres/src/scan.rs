@@ -60,7 +60,7 @@ pub(crate) async fn page(
     let one_statement = steps.len() <= 1 && scan.filter.is_none();
     if one_statement {
         for step in steps {
-            draft.run(session, source, step).await?;
+            session.whole(draft.run(session, source, step)).await?;
         }
         if draft.is_unread() {
             session.mark_unclean();

@@ -4,11 +4,13 @@ use crate::batch::{self, Located, Outcome, Partition};
 use crate::cache::Cache;
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
-use crate::key::{self, DbKey};
+use crate::key;
 use crate::membership::Membership;
+use crate::nodes::Nodes;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
-use crate::{catalogue, scan, schema, sweep};
+use crate::reader::Reader;
+use crate::{catalogue, schema, statement, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
@@ -25,16 +27,17 @@ use std::time::Duration;
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio::task::JoinHandle;
 
+/// Connections for leases and ticks.
+const MEMBER_CONNECTIONS: usize = 2;
 /// How often a transaction that others were faster than is tried again.
 const TRIES: u32 = 12;
 
 /// A store on PostgreSQL.
 #[derive(Debug)]
 pub struct PostgresStore {
-    pool: Pool,
+    reader: Reader,
     clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
-    cache: Arc<Cache>,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -69,22 +72,31 @@ impl PostgresStore {
         let pool = Pool::new(&options.url, &options)?;
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
-        schema::migrate(&session).await?;
+        let distributed = schema::migrate(&session).await?;
+        if distributed {
+            pool.set_distributed();
+        }
         drop(session);
         let cache = Arc::new(Cache::default());
+        // Connections of its own, so that a lease never waits behind requests.
+        let few = Options { connections: MEMBER_CONNECTIONS, ..options.clone() };
+        let of_member = Pool::new(&options.url, &few)?;
         let membership =
-            Membership::join(pool.clone(), Arc::clone(&cache), Arc::clone(&clock), &*random)
-                .await?;
+            Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
-        let background = vec![
+        let nodes = Arc::new(Nodes::new(pool.clone(), options));
+        let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(sweep::keep_sweeping(pool)),
         ];
+        if distributed {
+            nodes.read().await.map_err(Fault::of_opening)?;
+            background.push(tokio::spawn(Arc::clone(&nodes).keep_reading()));
+        }
         Ok(Self {
-            pool,
+            reader: Reader { nodes, cache },
             clock,
             membership,
-            cache,
             open: RwLock::new(()),
             background: Mutex::new(background),
             commits: AtomicU64::new(0),
@@ -94,7 +106,7 @@ impl PostgresStore {
 
     /// What it is doing now.
     pub fn stats(&self) -> Stats {
-        let (connections, idle, waiting) = self.pool.usage();
+        let (connections, idle, waiting) = self.reader.nodes.usage();
         Stats {
             connections,
             idle,
@@ -110,54 +122,18 @@ impl PostgresStore {
         self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
     }
 
-    /// What is known of a table for ever: who it belongs to and where its partitions live.
-    async fn known(&self, id: TableId) -> Result<Arc<Table>, Fault> {
-        if let Some(table) = self.cache.table_of(id) {
-            return Ok(table);
-        }
-        let read = self.cache.generation();
-        let session = self.pool.session().await?;
-        let found = catalogue::table_of(&session, id).await?;
-        let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
-        self.cache.keep_table(read, &table);
-        Ok(table)
-    }
-
-    /// Reads on a connection; once more on another if it was lost.
-    async fn read<T, F>(&self, work: impl Fn(Session) -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, Fault>>,
-    {
-        match work(self.pool.session().await?).await {
-            Err(Fault::Lost(error)) => {
-                tracing::debug!(%error, "a connection was lost; reading again");
-                work(self.pool.session().await?).await.map_err(Fault::of_a_read)
-            }
-            result => result.map_err(Fault::of_a_read),
-        }
-    }
-
     /// Changes accounts or tables; returns when no other server acts on what was before.
     async fn change<T, F>(&self, work: impl FnOnce(Arc<Session>) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         let _open = self.enter()?;
-        let session = Arc::new(self.pool.session().await?);
+        let session = Arc::new(self.reader.nodes.first().session().await?);
         let changed = catalogue::change(session, work).await;
-        self.cache.forget();
+        self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
-        self.membership.announce(version).await.map_err(Fault::of_a_write)?;
+        self.membership.announce(version).await.map_err(Fault::after_a_write)?;
         Ok(result)
-    }
-
-    async fn get_of(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
-        let number = catalogue::number(table).unwrap_or(-1);
-        let home = key::home(table, &known.placement, key.partition.as_str());
-        let db_key = DbKey::new(key);
-        let place = Place { home, table: number, key: &db_key };
-        self.read(|session| async move { entity::get(&session, place).await }).await
     }
 
     /// Every command, with where its entity lives.
@@ -168,7 +144,7 @@ impl PostgresStore {
                 continue;
             }
             // A table that is not there is named after the commands before it were judged.
-            let placement = match self.known(*table).await {
+            let placement = match self.reader.known(*table).await {
                 Ok(known) => known.placement.clone(),
                 Err(Fault::Rejected(..)) if index > 0 => Placement::default(),
                 Err(fault) => return Err(fault),
@@ -182,7 +158,8 @@ impl PostgresStore {
     }
 
     async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
-        let session = self.pool.session().await?;
+        let home = commands.first().map_or(0, |located| located.partition.home);
+        let session = self.reader.nodes.session_at(home).await?;
         if let Some(outcome) = self.as_statement(&session, commands).await? {
             return Ok(outcome);
         }
@@ -207,7 +184,7 @@ impl PostgresStore {
     ) -> Result<Option<Outcome>, Fault> {
         let tick = self.membership.tick().await?;
         let [located] = commands else {
-            return match batch::as_statement(session, commands, tick).await {
+            return match statement::run(session, commands, tick).await {
                 Err(Fault::Raced(_)) => Ok(None),
                 result => result,
             };
@@ -231,18 +208,24 @@ impl PostgresStore {
     }
 }
 
+/// A store that is dropped without being closed does nothing more, as if its process had ended.
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        let background = self.background.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for task in background {
+            task.abort();
+        }
+    }
+}
+
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        self.get_of(table, key).await
+        self.reader.get(table, key).await
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
-        let number = catalogue::number(table).unwrap_or(-1);
-        let scan = &scan;
-        let source = scan::Source { id: table, number, placement: &known.placement };
-        self.read(|session| async move { scan::page(&session, source, scan).await }).await
+        self.reader.scan(table, &scan).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
@@ -253,7 +236,7 @@ impl Store for PostgresStore {
         let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
         let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
         let latest = outcome.ticks.iter().copied().max().unwrap_or(0);
-        self.membership.observe(latest).await.map_err(Fault::of_a_write)?;
+        self.membership.observe(latest).await.map_err(Fault::after_a_write)?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = |&tick: &i64| {
             let tick = u64::try_from(tick).ok().and_then(Timestamp::from_ticks);
@@ -270,21 +253,7 @@ impl Store for PostgresStore {
         account: AccountId,
         name: &TableName,
     ) -> Result<Option<Arc<Table>>, StoreError> {
-        let folded = name.folded();
-        if self.membership.trusts_cache()
-            && let Some(table) = self.cache.table(account, &folded)
-        {
-            return Ok(Some(table));
-        }
-        let (read, folded) = (self.cache.generation(), &folded);
-        let found = self
-            .read(|session| async move { catalogue::table(&session, account, folded).await })
-            .await?;
-        let found = found.map(Arc::new);
-        if let Some(table) = &found {
-            self.cache.keep_table(read, table);
-        }
-        Ok(found)
+        self.reader.table(account, name, self.membership.trusts_cache()).await
     }
 
     async fn tables(
@@ -293,8 +262,7 @@ impl Store for PostgresStore {
         from: Option<&FoldedName>,
         limit: usize,
     ) -> Result<Vec<Arc<Table>>, StoreError> {
-        self.read(|session| async move { catalogue::tables(&session, account, from, limit).await })
-            .await
+        self.reader.tables(account, from, limit).await
     }
 
     async fn create_table(
@@ -326,23 +294,11 @@ impl Store for PostgresStore {
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
-        if self.membership.trusts_cache()
-            && let Some(account) = self.cache.account(name)
-        {
-            return Ok(Some(account));
-        }
-        let read = self.cache.generation();
-        let found =
-            self.read(|session| async move { catalogue::account(&session, name).await }).await?;
-        let found = found.map(Arc::new);
-        if let Some(account) = &found {
-            self.cache.keep_account(read, account);
-        }
-        Ok(found)
+        self.reader.account(name, self.membership.trusts_cache()).await
     }
 
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
-        self.read(|session| async move { catalogue::accounts(&session).await }).await
+        self.reader.accounts().await
     }
 
     async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
@@ -406,7 +362,7 @@ impl Store for PostgresStore {
             task.abort();
         }
         let left = self.membership.leave().await;
-        self.pool.close();
+        self.reader.nodes.close();
         left.map_err(Fault::of_a_write)
     }
 }

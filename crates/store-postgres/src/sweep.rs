@@ -13,7 +13,7 @@ const ROWS: i64 = 1000;
 /// Held by whoever sweeps.
 const LOCK: i64 = 0x726F_7768_6F75_7366;
 
-const NEXT: &str = "SELECT t.tid, t.dropped < clock_timestamp() - interval '2 minutes'
+const NEXT: &str = "SELECT t.tid, t.dropped < now() - interval '2 minutes'
     FROM rowhouse.tables t WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
     ORDER BY t.dropped OFFSET $2 LIMIT 1";
 const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND e.kp <= coalesce(

@@ -22,7 +22,9 @@ pub use error::{BoxError, Conflict, StoreError};
 pub use scan::{Page, Scan};
 
 use async_trait::async_trait;
-use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName};
+use rowhouse_types::{
+    AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -121,6 +123,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Whether the store can take writes. Once a write or fsync has failed it cannot, until a restart.
     fn ready(&self) -> Result<(), StoreError>;
+
+    /// Until when reads here show everything that was answered, if this is a copy that follows another
+    /// store; `None` if it is none.
+    async fn synced(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(None)
+    }
 
     /// Finishes what was accepted, refuses the rest with [`StoreError::Unavailable`] and releases
     /// everything. Calling it again does nothing.

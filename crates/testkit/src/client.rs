@@ -22,6 +22,8 @@ pub const DEV_KEY: &str =
 pub struct Client {
     address: SocketAddr,
     account: String,
+    /// What the path starts with.
+    segment: String,
     key: Vec<u8>,
     connection: Option<Connection>,
 }
@@ -35,7 +37,14 @@ impl Client {
     /// Any account, with its key in Base64.
     pub fn with_account(address: SocketAddr, account: &str, key: &str) -> Self {
         let key = STANDARD.decode(key).expect("a key is Base64");
-        Self { address, account: account.to_owned(), key, connection: None }
+        let segment = account.to_owned();
+        Self { address, account: account.to_owned(), segment, key, connection: None }
+    }
+
+    /// The same account at its secondary endpoint.
+    pub fn at_secondary(self) -> Self {
+        let segment = format!("{}-secondary", self.account);
+        Self { segment, connection: None, ..self }
     }
 
     /// The bytes of a signed request for a path below the account. The body is not among them, its length
@@ -48,7 +57,7 @@ impl Client {
         length: Option<usize>,
     ) -> Vec<u8> {
         let date = SystemClock.now().rfc1123();
-        let target = format!("/{}/{path}", self.account);
+        let target = format!("/{}/{path}", self.segment);
         let (bare, query) = target.split_once('?').unwrap_or((&target, ""));
         let query: Vec<(String, String)> = query
             .split('&')

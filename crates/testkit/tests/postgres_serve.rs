@@ -225,3 +225,54 @@ fn a_start_that_waits_can_be_stopped() {
     assert!(ended.success(), "{ended}");
     assert!(!directory.path().join("data").exists(), "nothing is left behind");
 }
+
+/// What the service says of its secondary: the status, and until when it is in step.
+fn stats(server: &TestServer) -> (String, Option<String>) {
+    let mut client = server.client().at_secondary();
+    let response = client.request("GET", "?restype=service&comp=stats", &[], &[]);
+    assert_eq!(response.status, 200, "{}", response.text());
+    let text = response.text();
+    let part = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once("</")?.0.to_owned())
+    };
+    (part("Status").expect("there is one"), part("LastSyncTime"))
+}
+
+#[test]
+fn the_secondary_endpoint_reads_a_replica_and_tells_how_far_it_is() {
+    let primary = TestPostgres::start();
+    let url = primary.create_database();
+    let mut standby = primary.standby();
+    let database = url.rsplit_once('/').expect("a URL").1.to_owned();
+    let replica = standby.url(&database);
+    let server = TestServer::start_with_store_and(&url, &["--store-replica", &replica]);
+    server.client().create_table("People");
+    let entity = json!({"PartitionKey": "p", "RowKey": "r", "Age": 42});
+    assert_eq!(server.client().insert("People", &entity).expect("answered").status, 204);
+    standby.wait_for_replay(&primary);
+    let mut secondary = server.client().at_secondary();
+    assert_eq!(secondary.get("People", "p", "r").json()["Age"], 42);
+    assert_eq!(secondary.query("People", "Age eq 42").len(), 1);
+    assert_eq!(secondary.insert("People", &entity).expect("answered").status, 403);
+    let (status, first) = stats(&server);
+    assert_eq!(status, "live");
+    let first = first.expect("it has been in step");
+    wait_until("the time goes on", || stats(&server).1.is_some_and(|now| now != first));
+
+    // A replica that stands still keeps showing what it had, and says since when.
+    standby.execute(&database, "SELECT pg_wal_replay_pause()");
+    let entity = json!({"PartitionKey": "p", "RowKey": "late", "Age": 43});
+    assert_eq!(server.client().insert("People", &entity).expect("answered").status, 204);
+    assert_eq!(secondary.get("People", "p", "late").status, 404);
+    assert_eq!(server.client().get("People", "p", "late").status, 200);
+    std::thread::sleep(Duration::from_secs(2));
+    let stands = stats(&server);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(stats(&server), stands);
+
+    standby.kill();
+    wait_until("it is gone", || stats(&server) == ("unavailable".to_owned(), None));
+    assert_eq!(secondary.get("People", "p", "r").status, 503);
+    assert_eq!(server.client().get("People", "p", "r").status, 200, "the primary goes on");
+}

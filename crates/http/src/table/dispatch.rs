@@ -92,12 +92,16 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::plain(StatusCode::ACCEPTED))
         }
         Operation::GetStats => {
-            // The grant is that of reading properties; the secondary is this very store, so never behind.
+            // The grant is that of reading properties.
             cx.accounts.table_properties(cx.grant, cx.account)?;
             if !cx.secondary {
                 return Err(Failure::ParameterValue);
             }
-            Ok(Reply::xml(xml::stats::write("live", Some(cx.now))))
+            let (status, synced) = match cx.tables.synced().await {
+                Ok(synced) => ("live", Some(synced.unwrap_or(cx.now))),
+                Err(_) => ("unavailable", None),
+            };
+            Ok(Reply::xml(xml::stats::write(status, synced)))
         }
     }
 }

@@ -54,6 +54,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 pub struct TableHandlerConfig {
     /// Tables and entities.
     pub tables: TableService,
+    /// The same on a copy that may be behind, for what is read at the secondary endpoint; without, `tables` is read there.
+    pub secondary: Option<TableService>,
     /// Accounts and their settings.
     pub accounts: Arc<AccountService>,
     /// The time, for signatures and messages.
@@ -261,8 +263,9 @@ impl TableHandler {
             None => None,
         };
         let body: &[u8] = content.as_ref().map_or(&[], |content| &content.bytes);
+        let copy = self.config.secondary.as_ref().filter(|_| address.secondary);
         let cx = Context {
-            tables: &self.config.tables,
+            tables: copy.unwrap_or(&self.config.tables),
             accounts: &self.config.accounts,
             account: &account,
             grant: &grant,

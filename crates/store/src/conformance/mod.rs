@@ -41,13 +41,15 @@ pub trait Engine: Send + Sync + 'static {
     fn clock(&self) -> &SimulatedClock;
 }
 
-/// For which engines a promise holds.
+/// For which engines a promise holds. Each passes the whole suite as long as one server of one node has the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every engine.
     All,
     /// Engines of one node; engines of several keep it within a partition or not at all.
     SingleNode,
+    /// Engines of one server; where several share the data, each keeps it for itself.
+    SingleServer,
 }
 
 /// One promise of the contract.
@@ -62,7 +64,8 @@ pub struct Promise {
 }
 
 /// Makes a test of every promise for the engine that the expression gives; it is evaluated once per
-/// test.
+/// test. For an engine of several nodes there are tests of the promises that hold for all engines; they are
+/// ignored unless asked for, because they need what the text names.
 #[macro_export]
 macro_rules! conformance_suite {
     (@list $then:ident { $($args:tt)* }) => {
@@ -93,7 +96,7 @@ macro_rules! conformance_suite {
                 "An ETag never repeats for one key, not even after a delete or a clock set back.";
             All timestamps::etag_never_repeats_after_reopening
                 "An ETag never repeats for one key after a restart, whatever the wall clock says.";
-            SingleNode timestamps::timestamps_rise_over_the_store
+            SingleServer timestamps::timestamps_rise_over_the_store
                 "Timestamps rise strictly from commit to commit over the whole store, across restarts and a clock set back.";
             All timestamps::timestamps_follow_the_clock
                 "A Timestamp is the time of the commit as long as the clock goes forward.";
@@ -184,7 +187,27 @@ macro_rules! conformance_suite {
             }
         )*
     };
+    (@of_all { $needs:literal $engine:expr }
+        $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
+        $($crate::conformance_suite! {
+            @one $scope { $needs $engine } $module :: $name $sentence
+        })*
+    };
+    (@one All { $needs:literal $engine:expr } $module:ident :: $name:ident $sentence:literal) => {
+        #[doc = $sentence]
+        #[test]
+        #[ignore = $needs]
+        fn $name() {
+            $crate::conformance::run(|| $engine, |engine| async move {
+                $crate::conformance::$module::$name(&engine).await
+            });
+        }
+    };
+    (@one $scope:ident $($rest:tt)*) => {};
     ($engine:expr) => { $crate::conformance_suite! { @list tests { $engine } } };
+    (several nodes: $engine:expr, needs $needs:literal) => {
+        $crate::conformance_suite! { @list of_all { $needs $engine } }
+    };
 }
 
 conformance_suite! { @list table {} }

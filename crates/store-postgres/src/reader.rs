@@ -1,0 +1,145 @@
+//! Reads, the same on the database and on a replica of it.
+
+use crate::cache::Cache;
+use crate::fault::Fault;
+use crate::key::{self, DbKey};
+use crate::nodes::Nodes;
+use crate::pool::Session;
+use crate::{catalogue, entity, scan};
+use rowhouse_store::{Account, AccountId, Conflict, Page, Scan, StoreError, Table, TableId};
+use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, TableName};
+use std::sync::Arc;
+
+/// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) cache: Arc<Cache>,
+}
+
+impl Reader {
+    /// Reads the catalogue on a connection; once more on another if it was lost.
+    pub(crate) async fn read<T, F>(&self, work: impl Fn(Session) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        self.read_on(self.nodes.first().session().await?, work).await
+    }
+
+    /// Reads on the connection; once more on another, to the database that was named, if it was lost.
+    async fn read_on<T, F>(
+        &self,
+        session: Session,
+        work: impl Fn(Session) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        match work(session).await {
+            Err(Fault::Lost(error)) => {
+                tracing::debug!(%error, "a connection was lost; reading again");
+                let session = self.nodes.first().session().await?;
+                work(session).await.map_err(Fault::of_a_read)
+            }
+            result => result.map_err(Fault::of_a_read),
+        }
+    }
+
+    /// What is known of a table for ever: who it belongs to and where its partitions live.
+    pub(crate) async fn known(&self, id: TableId) -> Result<Arc<Table>, Fault> {
+        if let Some(table) = self.cache.table_of(id) {
+            return Ok(table);
+        }
+        let read = self.cache.generation();
+        let session = self.nodes.first().session().await?;
+        let found = catalogue::table_of(&session, id).await?;
+        let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
+        self.cache.keep_table(read, &table);
+        Ok(table)
+    }
+
+    pub(crate) async fn get(
+        &self,
+        table: TableId,
+        key: &EntityKey,
+    ) -> Result<Option<Record>, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let home = key::home(table, &known.placement, key.partition.as_str());
+        let key = &DbKey::new(key);
+        let place = entity::Place { home, table: number, key };
+        let session = self.nodes.session_at(home).await?;
+        self.read_on(session, |session| async move { entity::get(&session, place).await }).await
+    }
+
+    pub(crate) async fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let source = scan::Source { id: table, number, placement: &known.placement };
+        let session = match scan.ranges.first().and_then(key::partition) {
+            Some(partition) => {
+                let home = key::home(table, &known.placement, partition);
+                self.nodes.session_at(home).await?
+            }
+            None => self.nodes.session().await?,
+        };
+        let page = |session| async move { scan::page(&session, source, scan).await };
+        self.read_on(session, page).await
+    }
+
+    /// A table by name; from the cache if that may be trusted.
+    pub(crate) async fn table(
+        &self,
+        account: AccountId,
+        name: &TableName,
+        trust: bool,
+    ) -> Result<Option<Arc<Table>>, StoreError> {
+        let folded = &name.folded();
+        if trust && let Some(table) = self.cache.table(account, folded) {
+            return Ok(Some(table));
+        }
+        let read = self.cache.generation();
+        let found = self
+            .read(|session| async move { catalogue::table(&session, account, folded).await })
+            .await?;
+        let found = found.map(Arc::new);
+        if let Some(table) = &found {
+            self.cache.keep_table(read, table);
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn tables(
+        &self,
+        account: AccountId,
+        from: Option<&FoldedName>,
+        limit: usize,
+    ) -> Result<Vec<Arc<Table>>, StoreError> {
+        let tables =
+            |session| async move { catalogue::tables(&session, account, from, limit).await };
+        self.read(tables).await
+    }
+
+    /// An account by name; from the cache if that may be trusted.
+    pub(crate) async fn account(
+        &self,
+        name: &AccountName,
+        trust: bool,
+    ) -> Result<Option<Arc<Account>>, StoreError> {
+        if trust && let Some(account) = self.cache.account(name) {
+            return Ok(Some(account));
+        }
+        let read = self.cache.generation();
+        let found =
+            self.read(|session| async move { catalogue::account(&session, name).await }).await?;
+        let found = found.map(Arc::new);
+        if let Some(account) = &found {
+            self.cache.keep_account(read, account);
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        self.read(|session| async move { catalogue::accounts(&session).await }).await
+    }
+}

@@ -1,0 +1,60 @@
+//! The engine on a Citus cluster keeps the promises of the contract.
+//!
+//! Needs the URL of a database with the Citus extension and its nodes in `ROWHOUSE_TEST_CITUS`; everything in its schema
+//! `rowhouse` is removed. Run one test at a time: `cargo test --test citus -- --ignored --test-threads=1`.
+
+use async_trait::async_trait;
+use rowhouse_env::{Clock, SimulatedClock, SystemRandom};
+use rowhouse_store::Store;
+use rowhouse_store::conformance::Engine;
+use rowhouse_store_postgres::{Durability, Options, PostgresStore};
+use rowhouse_types::Timestamp;
+use std::sync::Arc;
+
+/// One database for all tests, emptied whenever a store is opened anew.
+struct Citus {
+    clock: Arc<SimulatedClock>,
+    url: String,
+}
+
+impl Citus {
+    fn new() -> Self {
+        let start = Timestamp::parse_iso("2026-01-01T00:00:00Z").expect("a date");
+        let url =
+            std::env::var("ROWHOUSE_TEST_CITUS").expect("ROWHOUSE_TEST_CITUS names a cluster");
+        Self { clock: Arc::new(SimulatedClock::new(start)), url }
+    }
+
+    async fn open_store(&self) -> Arc<dyn Store> {
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let durability = Durability::Ephemeral;
+        let options = Options { connections: 8, durability, ..Options::new(self.url.clone()) };
+        let store = PostgresStore::open(options, clock, Arc::new(SystemRandom)).await;
+        Arc::new(store.expect("the store opens"))
+    }
+}
+
+#[async_trait]
+impl Engine for Citus {
+    async fn open(&self) -> Arc<dyn Store> {
+        let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls)
+            .await
+            .expect("the cluster can be reached");
+        let connection = tokio::spawn(connection);
+        client.batch_execute("DROP SCHEMA IF EXISTS rowhouse CASCADE").await.expect("emptied");
+        drop(client);
+        let _ = connection.await;
+        self.open_store().await
+    }
+
+    async fn reopen(&self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
+        store.close().await.expect("the store closes");
+        Some(self.open_store().await)
+    }
+
+    fn clock(&self) -> &SimulatedClock {
+        &self.clock
+    }
+}
+
+rowhouse_store::conformance_suite!(several nodes: Citus::new(), needs "ROWHOUSE_TEST_CITUS names a cluster");

@@ -1,0 +1,159 @@
+//! What the tests of this crate have in common: stores on a real PostgreSQL, and short words for the contract.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use rowhouse_env::{Clock, SystemClock, SystemRandom};
+use rowhouse_query::Filter;
+use rowhouse_store::{
+    AccountId, Batch, Command, Committed, Condition, Conflict, NewAccount, Page, Placement, Scan,
+    Store, StoreError, TableId, Write,
+};
+use rowhouse_store_postgres::{Durability, OpenError, Options, PostgresStore};
+use rowhouse_testkit::TestPostgres;
+use rowhouse_types::{EntityKey, KeyRange, Record, RecordBuilder, TableName, Timestamp, ValueRef};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Where texts sort and compare by the rules of a language.
+pub(crate) fn icu_server() -> &'static TestPostgres {
+    static SERVER: OnceLock<TestPostgres> = OnceLock::new();
+    SERVER.get_or_init(|| TestPostgres::start_with_locale("de-DE-u-kn-true"))
+}
+
+/// Runs a test on a runtime of its own.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(4).enable_all().build().expect("a runtime can be made");
+    runtime.block_on(test)
+}
+
+/// A few connections, and whatever durability the server of the tests has.
+pub(crate) fn options(url: &str) -> Options {
+    Options { connections: 8, durability: Durability::Ephemeral, ..Options::new(url) }
+}
+
+pub(crate) async fn try_open(url: &str) -> Result<PostgresStore, OpenError> {
+    PostgresStore::open(options(url), Arc::new(SystemClock), Arc::new(SystemRandom)).await
+}
+
+pub(crate) async fn open(url: &str) -> Arc<PostgresStore> {
+    Arc::new(try_open(url).await.expect("the store opens"))
+}
+
+pub(crate) async fn open_at(url: &str, clock: impl Clock) -> Arc<PostgresStore> {
+    let store = PostgresStore::open(options(url), Arc::new(clock), Arc::new(SystemRandom)).await;
+    Arc::new(store.expect("the store opens"))
+}
+
+/// The last part of the URL of a database.
+pub(crate) fn database(url: &str) -> &str {
+    url.rsplit('/').next().expect("a URL has a path")
+}
+
+pub(crate) async fn account(store: &dyn Store) -> AccountId {
+    let name = "account".parse().expect("a legal name");
+    let keys = [Box::from(*b"key one"), Box::from(*b"key two")];
+    store.create_account(NewAccount { name, keys }).await.expect("the account is new").id
+}
+
+pub(crate) fn name(text: &str) -> TableName {
+    text.parse().expect("a legal name")
+}
+
+/// A new table in a new account.
+pub(crate) async fn table(store: &dyn Store) -> TableId {
+    let account = account(store).await;
+    let table = store.create_table(account, &name("Things"), Placement::default()).await;
+    table.expect("the table is new").id
+}
+
+pub(crate) fn key(partition: &str, row: &str) -> EntityKey {
+    EntityKey::new(partition, row).expect("a legal key")
+}
+
+pub(crate) fn record(properties: &[(&str, ValueRef<'_>)]) -> Record {
+    let mut builder = RecordBuilder::new();
+    for (name, value) in properties {
+        builder.push(name, *value).expect("a legal property");
+    }
+    builder.finish(Timestamp::default())
+}
+
+/// A record whose property `n` is the number.
+pub(crate) fn number(n: i64) -> Record {
+    record(&[("n", ValueRef::Int64(n))])
+}
+
+/// The property `n`.
+pub(crate) fn n(record: &Record) -> i64 {
+    match record.as_ref().get("n") {
+        Ok(Some(ValueRef::Int64(n))) => n,
+        other => panic!("property n is {other:?}"),
+    }
+}
+
+pub(crate) fn command(
+    table: TableId,
+    key: &EntityKey,
+    condition: Condition,
+    write: Write,
+) -> Command {
+    Command::Entity { table, key: key.clone(), condition, write }
+}
+
+/// Insert or replace.
+pub(crate) fn put(table: TableId, key: &EntityKey, record: Record) -> Command {
+    command(table, key, Condition::Any, Write::Put(record))
+}
+
+/// Commits, and tries again as long as the store is busy.
+pub(crate) async fn commit(
+    store: &dyn Store,
+    commands: Vec<Command>,
+) -> Result<Committed, StoreError> {
+    loop {
+        match store.commit(Batch { commands: commands.clone() }).await {
+            Err(StoreError::Busy) => tokio::time::sleep(Duration::from_millis(5)).await,
+            result => return result,
+        }
+    }
+}
+
+/// Commits one command that must succeed; its Timestamp.
+pub(crate) async fn write(store: &dyn Store, command: Command) -> Timestamp {
+    commit(store, vec![command]).await.expect("the write succeeds").timestamps[0]
+}
+
+/// Why it was refused; panics on any other error.
+pub(crate) fn refused<T>(result: Result<T, StoreError>) -> Result<T, Conflict> {
+    match result {
+        Ok(done) => Ok(done),
+        Err(StoreError::Rejected { reason, .. }) => Err(reason),
+        Err(other) => panic!("neither done nor refused: {other:?}"),
+    }
+}
+
+/// A scan of these ranges without other limits.
+pub(crate) fn scan_of(ranges: Vec<KeyRange>) -> Scan {
+    Scan {
+        ranges,
+        filter: None,
+        limit: usize::MAX,
+        max_bytes: usize::MAX,
+        deadline: Instant::now() + Duration::from_mins(10),
+    }
+}
+
+/// A scan of everything.
+pub(crate) fn scan_all() -> Scan {
+    scan_of(vec![KeyRange::all()])
+}
+
+pub(crate) fn filter(text: &str) -> Arc<Filter> {
+    let parsed = Filter::parse(text).unwrap_or_else(|error| panic!("{text:.200}: {error}"));
+    Arc::new(parsed.expect("not blank"))
+}
+
+pub(crate) async fn page(store: &dyn Store, table: TableId, scan: Scan) -> Page {
+    store.scan(table, scan).await.expect("the scan succeeds")
+}
