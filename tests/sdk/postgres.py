@@ -10,6 +10,7 @@ they run as the user `postgres`. The server does not wait for its disk: it is fo
 If `ROWHOUSE_TEST_POSTGRES` is the URL of a server whose role may create databases, that one is used and none started.
 """
 import atexit
+import contextlib
 import os
 import pathlib
 import pwd
@@ -68,6 +69,15 @@ def environment():
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
+def free_port():
+    """Below the ports that systems give to outgoing connections, which could take it before the server does."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 class Postgres:
     """A running server; `url` is that of its first database."""
 
@@ -82,9 +92,7 @@ class Postgres:
                                          env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                          start_new_session=True)
         atexit.register(self.close)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres"
         self.start()
 
