@@ -163,8 +163,8 @@ fn unescaped(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
 #[derive(Deserialize)]
 struct Stored<'a>(#[serde(borrow)] Cow<'a, str>, #[serde(borrow)] &'a RawValue);
 
-/// The object as it stands: names and values in the order of the database.
-struct Object<'a>(Vec<(Cow<'a, str>, Stored<'a>)>);
+/// The object as it stands: names and values in the order of the database, without those that were taken.
+struct Object<'a>(Vec<(Cow<'a, str>, Option<Stored<'a>>)>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
             ) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(Name(name)) = map.next_key()? {
-                    entries.push((name, map.next_value()?));
+                    entries.push((name, Some(map.next_value()?)));
                 }
                 Ok(Object(entries))
             }
@@ -198,13 +198,13 @@ impl<'de> Deserialize<'de> for Object<'de> {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Object<'a> {
-    /// The database sorts names by length, then by bytes.
-    fn find(&self, name: &str) -> Option<&Stored<'a>> {
-        let order = |entry: &(Cow<'a, str>, Stored<'a>)| {
+    /// The value of that name, once. The database sorts names by length, then by bytes.
+    fn take(&mut self, name: &str) -> Option<Stored<'a>> {
+        let order = |entry: &(Cow<'a, str>, Option<Stored<'a>>)| {
             entry.0.len().cmp(&name.len()).then_with(|| (*entry.0).cmp(name))
         };
         let at = self.0.binary_search_by(order).ok()?;
-        Some(&self.0[at].1)
+        self.0[at].1.take()
     }
 }
 
@@ -213,15 +213,15 @@ pub(crate) fn decode(ts: i64, names: &[&str], props: JsonbRef<'_>) -> Result<Rec
     const PROPS: Corrupt = Corrupt("the properties are not an object of typed values");
     let ticks = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
     let timestamp = ticks.ok_or(Corrupt("Timestamp out of range"))?;
-    let object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
+    let mut object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
     if object.0.len() != names.len() {
         return Err(Corrupt("names and properties do not agree"));
     }
     let name_bytes = names.iter().map(|name| name.len()).sum();
     let mut builder = RecordBuilder::with_room(names.len(), name_bytes, props.0.len());
     for name in names {
-        let stored = object.find(name).ok_or(Corrupt("names and properties do not agree"))?;
-        push_stored(&mut builder, name, stored)?;
+        let stored = object.take(name).ok_or(Corrupt("names and properties do not agree"))?;
+        push_stored(&mut builder, name, &stored)?;
     }
     Ok(builder.finish(timestamp))
 }
