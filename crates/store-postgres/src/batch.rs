@@ -18,9 +18,10 @@ use std::collections::{BTreeMap, HashSet};
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const LIVE: &str = "SELECT t.tid, pg_current_xact_id()::text::bigint
     FROM rowhouse.tables t WHERE t.tid = ANY($1) AND t.dropped IS NULL";
+/// The index is read in the order of its keys, so transactions lock in one order. Where they do not, the database
+/// notices and one of them starts again.
 const LOCK: &str = "SELECT e.kp, e.kh, e.ts, e.names, e.props
-    FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3)
-    ORDER BY e.kp, e.kh FOR UPDATE";
+    FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) FOR UPDATE";
 const DELETE: &str = "DELETE FROM rowhouse.entities e
     USING unnest($3::bytea[], $4::bytea[]) AS gone(kp, kh)
     WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = gone.kp AND e.kh = gone.kh";

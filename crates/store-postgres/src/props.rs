@@ -163,8 +163,8 @@ fn unescaped(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
 #[derive(Deserialize)]
 struct Stored<'a>(#[serde(borrow)] Cow<'a, str>, #[serde(borrow)] &'a RawValue);
 
-/// The object as it stands: names and values in the order of the database.
-struct Object<'a>(Vec<(Cow<'a, str>, Stored<'a>)>);
+/// The object as it stands: names and values in the order of the database, without those that were taken.
+struct Object<'a>(Vec<(Cow<'a, str>, Option<Stored<'a>>)>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
             ) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(Name(name)) = map.next_key()? {
-                    entries.push((name, map.next_value()?));
+                    entries.push((name, Some(map.next_value()?)));
                 }
                 Ok(Object(entries))
             }
@@ -198,13 +198,13 @@ impl<'de> Deserialize<'de> for Object<'de> {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Object<'a> {
-    /// The database sorts names by length, then by bytes.
-    fn find(&self, name: &str) -> Option<&Stored<'a>> {
-        let order = |entry: &(Cow<'a, str>, Stored<'a>)| {
+    /// The value of that name, once. The database sorts names by length, then by bytes.
+    fn take(&mut self, name: &str) -> Option<Stored<'a>> {
+        let order = |entry: &(Cow<'a, str>, Option<Stored<'a>>)| {
             entry.0.len().cmp(&name.len()).then_with(|| (*entry.0).cmp(name))
         };
         let at = self.0.binary_search_by(order).ok()?;
-        Some(&self.0[at].1)
+        self.0[at].1.take()
     }
 }
 
@@ -213,15 +213,15 @@ pub(crate) fn decode(ts: i64, names: &[&str], props: JsonbRef<'_>) -> Result<Rec
     const PROPS: Corrupt = Corrupt("the properties are not an object of typed values");
     let ticks = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
     let timestamp = ticks.ok_or(Corrupt("Timestamp out of range"))?;
-    let object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
+    let mut object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
     if object.0.len() != names.len() {
         return Err(Corrupt("names and properties do not agree"));
     }
     let name_bytes = names.iter().map(|name| name.len()).sum();
     let mut builder = RecordBuilder::with_room(names.len(), name_bytes, props.0.len());
     for name in names {
-        let stored = object.find(name).ok_or(Corrupt("names and properties do not agree"))?;
-        push_stored(&mut builder, name, stored)?;
+        let stored = object.take(name).ok_or(Corrupt("names and properties do not agree"))?;
+        push_stored(&mut builder, name, &stored)?;
     }
     Ok(builder.finish(timestamp))
 }
@@ -276,4 +276,192 @@ fn special(text: &str) -> Option<f64> {
 pub(crate) fn size_bound(key_bytes: usize, record: RecordRef<'_>) -> i32 {
     let bound = 4 + 2 * key_bytes + 12 * record.len() + 2 * record.as_bytes().len();
     i32::try_from(bound).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+    use rowhouse_types::Value;
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-c_]{1,3}", "[a-zé名][a-z0-9é名\u{301}]{0,8}"]
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![any::<String>(), "[\u{0}-\u{3}a]{0,6}", "[\"\\\\/u0]{0,6}"]
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let ticks = Timestamp::EDM_MIN.ticks()..=Timestamp::MAX.ticks();
+        prop_oneof![
+            text().prop_map(|text| Value::String(text.into())),
+            any::<i32>().prop_map(Value::Int32),
+            any::<i64>().prop_map(Value::Int64),
+            any::<u64>().prop_map(|bits| Value::Double(f64::from_bits(bits))),
+            prop::sample::select(vec![0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY])
+                .prop_map(Value::Double),
+            any::<bool>().prop_map(Value::Boolean),
+            ticks.prop_map(|n| Value::DateTime(Timestamp::from_ticks(n).unwrap())),
+            any::<[u8; 16]>().prop_map(|bytes| Value::Guid(Guid(bytes))),
+            vec(any::<u8>(), 0..40).prop_map(|bytes| Value::Binary(bytes.into())),
+        ]
+    }
+
+    /// In an order of names that is none of the database's.
+    fn record() -> impl Strategy<Value = Record> {
+        let properties = btree_map(name(), value(), 0..12).prop_flat_map(|properties| {
+            Just(properties.into_iter().collect::<Vec<_>>()).prop_shuffle()
+        });
+        (properties, 0..=Timestamp::MAX.ticks()).prop_map(|(properties, ticks)| {
+            let mut builder = RecordBuilder::new();
+            for (name, value) in &properties {
+                builder.push(name, value.as_ref()).unwrap();
+            }
+            builder.finish(Timestamp::from_ticks(ticks).unwrap())
+        })
+    }
+
+    /// The text of a stored object: names sorted by length, then by bytes, and a space after each comma and colon.
+    fn stored(Jsonb(text): &Jsonb) -> String {
+        let object: Object<'_> = serde_json::from_slice(text).unwrap();
+        let mut entries = object.0;
+        entries.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(name, value)| {
+                let Stored(letter, value) = value.as_ref().unwrap();
+                format!("{}: [\"{letter}\", {}]", serde_json::to_string(name).unwrap(), value.get())
+            })
+            .collect();
+        format!("{{{}}}", entries.join(", "))
+    }
+
+    fn decoded(ts: i64, names: &[&str], text: &str) -> Result<Record, Corrupt> {
+        decode(ts, names, JsonbRef(text))
+    }
+
+    /// Pieces of stored objects, whole and broken.
+    fn nearly_stored() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\"",
+            "\"b\"",
+            "\"s\"",
+            "\"i\"",
+            "\"d\"",
+            "\"x\"",
+            "\"g\"",
+            "1",
+            "-1",
+            "1e999",
+            "99999999999",
+            "0.5",
+            "\"NaN:7ff8000000000000\"",
+            "\"NaN:0\"",
+            "\"\\u0001\"",
+            "null",
+            "true",
+            "\"a\": [\"i\", 1]",
+            "\"b\": [\"s\", \"\"]",
+            "\"a\": [\"t\", 0]",
+            " ",
+        ]);
+        vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back(record in record()) {
+            let text = stored(&encode(record.as_ref()).unwrap());
+            let names = names(record.as_ref()).unwrap();
+            let ts = i64::try_from(record.as_ref().timestamp().ticks()).unwrap();
+            prop_assert_eq!(decoded(ts, &names, &text).unwrap(), record);
+        }
+
+        #[test]
+        fn escapes_keep_texts_and_their_order(a in text(), b in text()) {
+            prop_assert!(!escaped(&a).contains('\0'));
+            let back = unescaped(escaped(&a));
+            prop_assert_eq!(back.as_deref(), Some(&*a));
+            prop_assert_eq!(escaped(&a).cmp(&escaped(&b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn any_text_is_a_record_or_corrupt(
+            ts in any::<i64>(),
+            names in vec("[ab]{0,2}", 0..3),
+            text in prop_oneof![nearly_stored(), any::<String>()],
+        ) {
+            let names: Vec<_> = names.iter().map(|name| &**name).collect();
+            let _ = decoded(ts, &names, &text);
+            let _ = decoded(0, &names, &text);
+        }
+
+        /// A part of a stored object, or one with a character changed.
+        #[test]
+        fn damaged_objects_do_no_harm(
+            record in record(),
+            at in any::<prop::sample::Index>(),
+            other in any::<char>(),
+        ) {
+            let text = stored(&encode(record.as_ref()).unwrap());
+            let names = names(record.as_ref()).unwrap();
+            let mut chars: Vec<_> = text.chars().collect();
+            let at = at.index(chars.len());
+            let _ = decoded(0, &names, &chars[..at].iter().collect::<String>());
+            chars[at] = other;
+            let _ = decoded(0, &names, &chars.into_iter().collect::<String>());
+        }
+    }
+
+    #[test]
+    fn names_and_properties_that_do_not_agree_are_corrupt() {
+        let two = r#"{"a": ["i", 1], "b": ["i", 2]}"#;
+        assert!(decoded(0, &["b", "a"], two).is_ok());
+        for names in [&["a"][..], &["a", "c"], &["a", "a"], &["a", "b", "c"], &[]] {
+            assert!(decoded(0, names, two).is_err(), "{names:?}");
+        }
+        for ts in [-1, i64::MIN, i64::MAX] {
+            assert!(decoded(ts, &["a", "b"], two).is_err(), "{ts}");
+        }
+    }
+
+    #[test]
+    fn values_that_do_not_fit_their_type_are_corrupt() {
+        let values = [
+            r#""i", 2147483648"#,
+            r#""i", 1.5"#,
+            r#""l", 9223372036854775808"#,
+            r#""l", "1""#,
+            r#""d", "1""#,
+            r#""d", "NaN:0""#,
+            r#""d", true"#,
+            r#""b", 1"#,
+            r#""b", "true""#,
+            r#""t", -1"#,
+            r#""t", 1"#,
+            r#""t", 3155378976000000000"#,
+            r#""g", "0""#,
+            r#""x", "?""#,
+            r#""x", "A""#,
+            r#""s", 1"#,
+            r#""s", "\u0001""#,
+            r#""s", "\u0001\u0003""#,
+            r#""q", 1"#,
+            r#""", 1"#,
+            r#""i""#,
+            r#""i", 1, 2"#,
+            "1, 2",
+        ];
+        for value in values {
+            assert!(decoded(0, &["a"], &format!(r#"{{"a": [{value}]}}"#)).is_err(), "{value}");
+        }
+    }
 }

@@ -1,0 +1,285 @@
+//! How PostgreSQL runs what the engine sends, seen in the plans that it logs: entities are found by the primary key,
+//! and a page reads little more than it returns, on a table with statistics and on one without.
+
+mod common;
+
+use common::{command, commit, database, filter, key, number, open, page, put, scan_of, table};
+use rowhouse_store::{Condition, Scan, Store, TableId, Write};
+use rowhouse_store_postgres::PostgresStore;
+use rowhouse_testkit::TestPostgres;
+use rowhouse_types::{EntityKey, Etag, KeyRange, Position};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Partitions, and entities in each.
+const PARTITIONS: usize = 50;
+const ROWS: usize = 1000;
+/// Other tables, all of them empty.
+const TABLES: usize = 2000;
+/// How often a statement is sent: often enough that the database stops planning for its values.
+const TIMES: usize = 8;
+/// Entities of a page.
+const PAGE: usize = 100;
+/// Rows that a page may read beyond those that it returns.
+const BEYOND: usize = 64;
+
+/// Logs every plan with the rows that each part gave. Statistics are only ever made by the test.
+const SETTINGS: &[(&str, &str)] = &[
+    ("fsync", "off"),
+    ("autovacuum", "off"),
+    ("session_preload_libraries", "auto_explain"),
+    ("auto_explain.log_min_duration", "0"),
+    ("auto_explain.log_analyze", "on"),
+    ("auto_explain.log_timing", "off"),
+];
+
+/// A large table, on a server that logs its plans.
+struct Fixture {
+    server: TestPostgres,
+    store: Arc<PostgresStore>,
+    table: TableId,
+}
+
+impl Fixture {
+    async fn new(analyzed: bool) -> Self {
+        let server = TestPostgres::start_with(SETTINGS);
+        let url = server.create_database();
+        let store = open(&url).await;
+        let table = table(&*store).await;
+        for partition in 0..PARTITIONS {
+            let key = key(&format!("p{partition:02}"), "r");
+            commit(&*store, vec![put(table, &key, number(1))]).await.expect("it is written");
+        }
+        // The others are made of these, each in the partition of the one that it is made of.
+        let sql = format!(
+            "INSERT INTO rowhouse.entities
+             SELECT dk, tid, kp || convert_to(to_char(n, 'FM0000'), 'UTF8'), kh, rest, pl, ts, size, names, props
+             FROM rowhouse.entities, generate_series(1, {}) AS n",
+            ROWS - 1
+        );
+        server.execute(database(&url), &sql);
+        let sql = format!(
+            "INSERT INTO rowhouse.tables (tid, account, folded, name, created)
+             SELECT n + 100, account, folded || n, name || n, created
+             FROM rowhouse.tables, generate_series(1, {TABLES}) AS n"
+        );
+        server.execute(database(&url), &sql);
+        if analyzed {
+            server.execute(database(&url), "ANALYZE");
+        }
+        Self { server, store, table }
+    }
+
+    /// Checks every statement on entities that the work sends, which it does several times.
+    async fn check(&self, check: impl Fn(&str), work: impl AsyncFn(usize)) {
+        for plan in self.plans(work).await {
+            check(&plan);
+        }
+    }
+
+    async fn plans(&self, work: impl AsyncFn(usize)) -> Vec<String> {
+        let before = self.server.log().len();
+        for turn in 0..TIMES {
+            work(turn).await;
+        }
+        let began = Instant::now();
+        loop {
+            let plans = plans_in(&self.server.log()[before..]);
+            if plans.len() >= TIMES {
+                return plans;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(10),
+                "{} plans are missing",
+                TIMES - plans.len()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// The plans in a log, of statements on entities.
+fn plans_in(log: &str) -> Vec<String> {
+    let mut plans: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in log.lines() {
+        if line.ends_with(" plan:") {
+            plans.push(String::new());
+            inside = true;
+        } else if inside && line.starts_with('\t') {
+            let plan = plans.last_mut().expect("one was begun");
+            plan.push_str(line);
+            plan.push('\n');
+        } else {
+            inside = false;
+        }
+    }
+    plans.retain(|plan| plan.contains("rowhouse.entities"));
+    plans
+}
+
+/// What the plan does, a line a step, without the text of the query.
+fn steps(plan: &str) -> impl Iterator<Item = &str> {
+    let of_plan = |line: &&str| {
+        line.contains("(cost=") || line.contains(" Cond: ") || line.contains(" Key: ")
+    };
+    plan.lines().filter(of_plan).map(|line| line.trim_start().trim_start_matches("->  "))
+}
+
+/// The conditions under which a plan looks into an index.
+fn conditions<'a>(plan: &'a str, index: &str) -> Vec<&'a str> {
+    let steps: Vec<_> = steps(plan).collect();
+    let using = format!("Index Scan using {index} ");
+    let of = |pair: &[&'a str]| pair[0].starts_with(&using).then_some(pair[1]);
+    steps.windows(2).filter_map(of).collect()
+}
+
+/// Whatever it is, it reads no table from end to end and sorts none.
+fn check_any(plan: &str) {
+    for step in steps(plan) {
+        let bad = ["Seq Scan", "Sort  (", "Bitmap", "Hash"].iter().any(|bad| step.starts_with(bad));
+        assert!(!bad, "{plan}");
+    }
+    let found = conditions(plan, "tables_pkey");
+    assert!(found.iter().all(|condition| condition.contains("(tid = ")), "{plan}");
+    assert!(!plan.contains("tables_by_name"), "{plan}");
+}
+
+/// Entities are found by their whole keys.
+fn check_point(plan: &str) {
+    check_any(plan);
+    let found = conditions(plan, "entities_pkey");
+    assert!(!found.is_empty(), "{plan}");
+    for condition in found {
+        for column in ["(tid = ", "(kp = ", "(kh = ", "(dk = "] {
+            assert!(condition.contains(column), "{plan}");
+        }
+    }
+}
+
+/// The rows of an upsert are found by the primary key.
+fn check_upsert(plan: &str) {
+    check_any(plan);
+    assert!(plan.contains("Conflict Arbiter Indexes: entities_pkey"), "{plan}");
+}
+
+/// Several entities are found by their keys, or written as an upsert is.
+fn check_batch(plan: &str) {
+    check_any(plan);
+    let found = conditions(plan, "entities_pkey");
+    if found.is_empty() {
+        return check_upsert(plan);
+    }
+    let by_keys = |condition: &&str| {
+        ["(tid = ", "(kp = ANY ", "(dk = "].iter().all(|column| condition.contains(column))
+    };
+    assert!(found.iter().all(by_keys), "{plan}");
+}
+
+/// A page is read in the order of the index, from where it starts to where it ends.
+fn check_page(plan: &str) {
+    check_any(plan);
+    assert!(steps(plan).any(|step| step.starts_with("Limit ")), "{plan}");
+    let [condition] = conditions(plan, "entities_pkey")[..] else { panic!("{plan}") };
+    for column in ["(tid = ", "(kp >= ", "(kp <= "] {
+        assert!(condition.contains(column), "{plan}");
+    }
+    let scan = steps(plan).find(|step| step.contains("using entities_pkey")).expect("it is there");
+    let rows = scan.split("actual rows=").nth(1).and_then(|rest| rest.split(' ').next());
+    let rows: usize = rows.and_then(|rows| rows.parse().ok()).expect("it was run");
+    assert!(rows <= PAGE + BEYOND, "{rows} rows were read:\n{plan}");
+}
+
+fn check_page_of_partition(plan: &str) {
+    check_page(plan);
+    assert!(conditions(plan, "entities_pkey")[0].contains("(dk = "), "{plan}");
+}
+
+/// An entity that is there, another one every turn.
+fn some(turn: usize) -> EntityKey {
+    key("p07", &format!("r{:04}", turn + 1))
+}
+
+async fn points(fixture: &Fixture) {
+    let Fixture { store, table, .. } = fixture;
+    let write = async |turn, condition, write| {
+        let done = commit(&**store, vec![command(*table, &some(turn), condition, write)]).await;
+        done.expect("the condition holds");
+    };
+    let read = async |turn| {
+        let found = store.get(*table, &some(turn)).await.expect("the read succeeds");
+        found.expect("it is there").as_ref().timestamp()
+    };
+    let tag = Condition::Matches(Etag::new(read(0).await));
+    let reads = async |turn| {
+        read(turn).await;
+    };
+    fixture.check(check_point, reads).await;
+    fixture.check(check_point, async |turn| write(turn, tag, Write::Put(number(2))).await).await;
+    let exists = Condition::Exists;
+    fixture
+        .check(check_point, async |turn| write(turn, exists, Write::Merge(number(3))).await)
+        .await;
+    let any = Condition::Any;
+    fixture.check(check_upsert, async |turn| write(turn, any, Write::Put(number(4))).await).await;
+    fixture.check(check_upsert, async |turn| write(turn, any, Write::Merge(number(5))).await).await;
+    fixture.check(check_point, async |turn| write(turn, exists, Write::Delete).await).await;
+    let absent = Condition::Absent;
+    fixture
+        .check(check_upsert, async |turn| write(turn, absent, Write::Put(number(6))).await)
+        .await;
+}
+
+async fn batches(fixture: &Fixture) {
+    let Fixture { store, table, .. } = fixture;
+    let alike = async |turn: usize| {
+        let rows = (0..PAGE).map(|row| key("p09", &format!("r{:04}", turn * PAGE + row)));
+        let commands = rows.map(|key| put(*table, &key, number(1))).collect();
+        commit(&**store, commands).await.expect("the batch succeeds");
+    };
+    fixture.check(check_upsert, alike).await;
+    let mixed = async |turn| {
+        let (gone, changed) = (some(2 * turn), some(2 * turn + 1));
+        let merge = Write::Merge(number(2));
+        let commands = vec![
+            command(*table, &gone, Condition::Exists, Write::Delete),
+            command(*table, &changed, Condition::Exists, merge),
+        ];
+        commit(&**store, commands).await.expect("the batch succeeds");
+    };
+    fixture.check(check_batch, mixed).await;
+}
+
+async fn pages(fixture: &Fixture) {
+    let Fixture { store, table, .. } = fixture;
+    let read = async |range: KeyRange, condition: Option<&str>| {
+        let filter = condition.map(filter);
+        let page =
+            page(&**store, *table, Scan { filter, limit: PAGE, ..scan_of(vec![range]) }).await;
+        assert_eq!(page.rows.len(), PAGE);
+    };
+    let rest = || KeyRange { start: Position::after("p33", "r0444"), end: None };
+    for condition in [None, Some("n lt 100L")] {
+        let partition = async |_| read(KeyRange::partition("p20"), condition).await;
+        fixture.check(check_page_of_partition, partition).await;
+        fixture.check(check_page, async |_| read(KeyRange::all(), condition).await).await;
+        fixture.check(check_page, async |_| read(rest(), condition).await).await;
+    }
+}
+
+async fn every_statement(analyzed: bool) {
+    let fixture = Fixture::new(analyzed).await;
+    points(&fixture).await;
+    batches(&fixture).await;
+    pages(&fixture).await;
+}
+
+#[test]
+fn with_statistics_keys_find_everything() {
+    common::run(every_statement(true));
+}
+
+#[test]
+fn without_statistics_keys_find_everything() {
+    common::run(every_statement(false));
+}
