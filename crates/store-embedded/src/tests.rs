@@ -319,7 +319,7 @@ async fn a_sweep_survives_a_restart() {
 /// Stops the committer for as long as the test holds the lock, and panics if so told.
 #[derive(Debug, Default)]
 struct Gate {
-    gate: Mutex<()>,
+    held: Mutex<()>,
     arrivals: AtomicU64,
     panic: AtomicBool,
 }
@@ -328,7 +328,7 @@ impl Clock for Gate {
     fn now(&self) -> Timestamp {
         assert!(!self.panic.load(Ordering::SeqCst), "a clock that fails");
         self.arrivals.fetch_add(1, Ordering::SeqCst);
-        drop(self.gate.lock());
+        drop(self.held.lock());
         SystemClock.now()
     }
 }
@@ -348,7 +348,7 @@ fn a_full_queue_is_busy_and_waiting_batches_share_a_commit() {
             let batch = Batch::of(put(things, "p", &n.to_string(), record(n, 10)));
             tokio::spawn(async move { store.commit(batch).await })
         };
-        let held = clock.gate.lock();
+        let held = clock.held.lock();
         let arrivals = clock.arrivals.load(Ordering::SeqCst);
         let first = insert(0);
         // The committer asks for the time once it has taken its group: the first alone.
