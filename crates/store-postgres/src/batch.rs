@@ -12,7 +12,7 @@ use crate::pool::{Session, Values};
 use crate::statement::{ROWS_MAX, insert_rows};
 use crate::ticks::Tick;
 use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
-use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
+use rowhouse_types::{EntityKey, LimitExceeded, Record, RecordBuilder, Timestamp};
 use std::collections::{BTreeMap, HashSet};
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -212,16 +212,12 @@ async fn write(
     tick: i64,
 ) -> Result<(), Fault> {
     let changed = || entities.iter().filter(|(_, entity)| entity.written);
-    let gone =
-        || changed().filter(|(_, entity)| entity.current.is_none() && entity.stored.is_some());
-    let prefixes: Vec<&[u8]> = gone().map(|(key, _)| &*key.prefix).collect();
-    if !prefixes.is_empty() {
-        let hashes: Vec<&[u8]> = gone().map(|(key, _)| &*key.hash).collect();
-        let Partition { home, table } = partition;
-        session.execute(DELETE, &[&home, &table, &prefixes, &hashes]).await?;
-    }
-    let put: Vec<_> =
-        changed().filter_map(|(key, entity)| Some((key, Some(entity.current.as_ref()?)))).collect();
+    // What was absent and stays so is put there and taken away again: a transaction that writes it meets this one.
+    let absent = RecordBuilder::new().finish(Timestamp::default());
+    let put: Vec<_> = changed()
+        .filter(|(_, entity)| entity.current.is_some() || entity.stored.is_none())
+        .map(|(key, entity)| (key, Some(entity.current.as_ref().unwrap_or(&absent))))
+        .collect();
     for rows in put.chunks(ROWS_MAX) {
         // At this isolation, a row that the snapshot does not show is a conflict and not replaced.
         let rows = rows.iter().copied();
@@ -232,6 +228,13 @@ async fn write(
             Fault::Duplicate => Fault::Unmet,
             other => other,
         })?;
+    }
+    let gone = || changed().filter(|(_, entity)| entity.current.is_none()).map(|(key, _)| key);
+    let prefixes: Vec<&[u8]> = gone().map(|key| &*key.prefix).collect();
+    if !prefixes.is_empty() {
+        let hashes: Vec<&[u8]> = gone().map(|key| &*key.hash).collect();
+        let Partition { home, table } = partition;
+        session.execute(DELETE, &[&home, &table, &prefixes, &hashes]).await?;
     }
     Ok(())
 }

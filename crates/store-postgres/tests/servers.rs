@@ -7,7 +7,7 @@ use common::{
     account, command, commit, database, key, n, name, number, open, open_at, options, page, put,
     refused, scan_all, table, try_open, write,
 };
-use rowhouse_env::{Clock, SystemClock, SystemRandom};
+use rowhouse_env::{Clock, SimulatedClock, SystemClock, SystemRandom};
 use rowhouse_store::{
     AccountId, Batch, Command, Condition, Conflict, Page, Placement, Store, TableId, Write,
 };
@@ -186,6 +186,29 @@ async fn transfer(store: &PostgresStore, table: TableId, turn: usize) {
             Err(reason) => assert_eq!(reason, Conflict::ConditionNotMet),
         }
     }
+}
+
+/// Each of two batches deletes what the other one writes, whether or not it is there: whichever is the later one, what
+/// the earlier one wrote is gone.
+#[test]
+fn batches_that_delete_what_is_absent_are_in_one_order() {
+    common::run(async {
+        let (stores, table) = servers(2).await;
+        for round in 0..10 {
+            let (a, b) = (key("p", &format!("{round}a")), key("p", &format!("{round}b")));
+            let batch = |gone: &EntityKey, new: &EntityKey| {
+                let delete = command(table, gone, Condition::Any, Write::Delete);
+                vec![delete, put(table, new, number(1))]
+            };
+            let (one, other) = tokio::join!(
+                commit(&*stores[0], batch(&a, &b)),
+                commit(&*stores[1], batch(&b, &a))
+            );
+            one.and(other).expect("both succeed");
+            let there = [get(&stores[0], table, &a).await, get(&stores[0], table, &b).await];
+            assert_eq!(there.iter().flatten().count(), 1, "round {round}");
+        }
+    });
 }
 
 /// The machine's clock, late or early.
@@ -461,6 +484,63 @@ fn a_paused_server_holds_nobody_up() {
     });
     go_on.send(()).expect("the server waits");
     assert_eq!(sleeper.join().expect("the server does not panic"), Some(created));
+}
+
+/// Writes an entity and deletes it, several times; the Timestamps it had.
+async fn come_and_go(store: &PostgresStore, table: TableId) -> Vec<Timestamp> {
+    let key = key("p", "r");
+    let mut given = Vec::new();
+    for turn in 0..20 {
+        given.push(write(store, put(table, &key, number(turn))).await);
+        write(store, command(table, &key, Condition::Any, Write::Delete)).await;
+    }
+    given
+}
+
+/// A server that slept so long that another one took its place gives out nothing that the other has given out, though
+/// the clocks of both stand still.
+#[test]
+fn a_server_that_lost_its_place_repeats_no_etag() {
+    let url = new_database();
+    let now = SystemClock.now();
+    let (is_paused, paused) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel::<()>();
+    let sleeper = std::thread::spawn({
+        let url = url.clone();
+        move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().expect("a runtime can be made");
+            runtime.block_on(async {
+                let store = open_at(&url, SimulatedClock::new(now)).await;
+                let table = table(&*store).await;
+                let mut given = come_and_go(&store, table).await;
+                is_paused.send(table).expect("the test waits");
+                goes_on.recv().expect("the test lets it go on");
+                given.extend(come_and_go(&store, table).await);
+                // Until it has noticed.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                given.extend(come_and_go(&store, table).await);
+                given
+            })
+        }
+    });
+    let table = paused.recv().expect("the store opens");
+    let leases = "SELECT count(*) FROM rowhouse.servers WHERE expires > clock_timestamp()";
+    let began = Instant::now();
+    while TestPostgres::shared().execute(database(&url), leases) != "0" {
+        assert!(began.elapsed() < LEASE + SLACK, "the lease does not run out");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut given = common::run(async {
+        let heir = open_at(&url, SimulatedClock::new(now)).await;
+        let mut given = come_and_go(&heir, table).await;
+        go_on.send(()).expect("the server waits");
+        given.extend(come_and_go(&heir, table).await);
+        given
+    });
+    given.extend(sleeper.join().expect("the server does not panic"));
+    let distinct: HashSet<_> = given.iter().collect();
+    assert_eq!(distinct.len(), given.len());
 }
 
 #[test]
