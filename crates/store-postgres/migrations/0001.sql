@@ -38,7 +38,7 @@ CREATE TABLE rowhouse.account_settings (
 CREATE TABLE rowhouse.tables (
     tid bigint PRIMARY KEY,
     account bigint NOT NULL,
-    folded text COLLATE "C" NOT NULL,
+    folded text COLLATE "C" NOT NULL,   -- '!' and the id once it is dropped
     name text COLLATE "C" NOT NULL,
     created bigint NOT NULL,
     placement_group text COLLATE "C",
@@ -49,7 +49,8 @@ CREATE TABLE rowhouse.tables (
     policy_permissions text[] NOT NULL DEFAULT '{}',
     dropped timestamptz             -- rows of a dropped table are swept, then its own
 );
-CREATE UNIQUE INDEX tables_by_name ON rowhouse.tables (account, folded) WHERE dropped IS NULL;
+-- Not of the living only: then it would seem to serve the question whether a table lives.
+CREATE UNIQUE INDEX tables_by_name ON rowhouse.tables (account, folded);
 CREATE INDEX tables_to_sweep ON rowhouse.tables (dropped) WHERE dropped IS NOT NULL;
 
 -- The key is one text of bytes, PartitionKey 00 RowKey, whose order is that of the keys. An index holds at most some

@@ -145,7 +145,7 @@ pub(crate) async fn remove_account(session: &Session, account: AccountId) -> Res
     }
     let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1";
     session.execute(sql, &[&id]).await?;
-    let sql = "UPDATE rowhouse.tables SET dropped = now() WHERE account = $1 AND dropped IS NULL";
+    let sql = "UPDATE rowhouse.tables SET dropped = now(), folded = '!' || tid WHERE account = $1 AND dropped IS NULL";
     session.execute(sql, &[&id]).await?;
     Ok(())
 }
@@ -167,7 +167,7 @@ pub(crate) async fn create_table(
     let sql = "INSERT INTO rowhouse.tables
             (tid, account, folded, name, created, placement_group, route_chars)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
-        ON CONFLICT (account, folded) WHERE dropped IS NULL DO NOTHING";
+        ON CONFLICT (account, folded) DO NOTHING";
     let folded = name.folded();
     let route = placement.route_chars.map(i64::from);
     let group = placement.group.as_deref();
@@ -187,7 +187,7 @@ pub(crate) async fn create_table(
 }
 
 pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), Fault> {
-    let sql = "UPDATE rowhouse.tables SET dropped = now() WHERE tid = $1 AND dropped IS NULL";
+    let sql = "UPDATE rowhouse.tables SET dropped = now(), folded = '!' || tid WHERE tid = $1 AND dropped IS NULL";
     let id = number(table).ok_or(Conflict::TableNotFound)?;
     if session.execute(sql, &[&id]).await? == 0 {
         return Err(Conflict::TableNotFound.into());
