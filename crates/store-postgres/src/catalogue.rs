@@ -18,24 +18,29 @@ const TABLE: &str = "SELECT t.tid, t.account, t.name, t.created, t.placement_gro
         t.policy_ids, t.policy_starts, t.policy_expiries, t.policy_permissions
     FROM rowhouse.tables t WHERE t.dropped IS NULL";
 
-/// Changes accounts and tables, all or none; the new version of the catalogue and what the change gives.
+/// Changes accounts and tables, all or none: what the change gives, or why it was refused, and the version of the
+/// catalogue that this is true of.
 pub(crate) async fn change<T, F>(
     session: Arc<Session>,
     work: impl FnOnce(Arc<Session>) -> F,
-) -> Result<(i64, T), Fault>
+) -> Result<(i64, Result<T, Fault>), Fault>
 where
     F: Future<Output = Result<T, Fault>>,
 {
     session.begin("BEGIN").await?;
     let result = async {
         let row = session.row(LOCK, &[]).await?;
-        let version = row.map_or(0, |row| row.get(0));
-        Ok((version, work(Arc::clone(&session)).await?))
+        let version: i64 = row.map_or(0, |row| row.get(0));
+        Ok((version, work(Arc::clone(&session)).await))
     };
     match result.await {
-        Ok(done) => {
+        Ok((version, Ok(done))) => {
             session.end("COMMIT").await?;
-            Ok(done)
+            Ok((version, Ok(done)))
+        }
+        Ok((version, Err(fault))) => {
+            session.end("ROLLBACK").await?;
+            Ok((version - 1, Err(fault)))
         }
         Err(fault) => {
             session.end("ROLLBACK").await?;

@@ -9,9 +9,11 @@ use rowhouse_store::{Condition, Conflict, Write};
 use rowhouse_types::{EntityKey, Record, limits};
 use tokio_postgres::Row;
 
-const GET: &str = "SELECT e.ts, e.names, e.props FROM rowhouse.entities e
-    WHERE e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4
-    AND EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
+/// A row without an entity if there is just the table, and none if there is no table.
+const GET: &str =
+    "SELECT e.ts, e.names, e.props FROM rowhouse.tables t LEFT JOIN rowhouse.entities e
+    ON e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4
+    WHERE t.tid = $2 AND t.dropped IS NULL";
 const INSERT: &str = "INSERT INTO rowhouse.entities AS e
         (dk, tid, kp, kh, rest, pl, ts, size, names, props)
     VALUES ($1, rowhouse.live($2), $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -39,15 +41,6 @@ pub(crate) const OR_MERGE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDA
 /// Exactly what is given: the transaction has locked what was there, and knows that the tick is later.
 pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
     ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props";
-/// The tick of what was written, and a number that rises with the commits of a partition: of the transaction, or where
-/// nodes count transactions each for itself, the tick.
-pub(crate) fn returning(session: &Session) -> &'static str {
-    if session.is_distributed() {
-        "RETURNING e.ts, e.ts"
-    } else {
-        "RETURNING e.ts, pg_current_xact_id()::text::bigint"
-    }
-}
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
@@ -68,8 +61,8 @@ pub(crate) struct Place<'a> {
 /// What a statement did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done {
-    /// It took effect: the number of the transaction.
-    Written { transaction: i64 },
+    /// It took effect.
+    Written,
     /// Nothing was there to delete, and that was no condition.
     Nothing,
     /// It did nothing, because the entity has this tick, which is not before that of the write.
@@ -107,7 +100,8 @@ pub(crate) fn record(row: &Row, at: usize) -> Result<Record, Fault> {
 pub(crate) async fn get(session: &Session, place: Place<'_>) -> Result<Option<Record>, Fault> {
     let Place { home, table, key } = place;
     let found = session.row(GET, &[&home, &table, &key.prefix, &key.hash]).await?;
-    found.map(|row| record(&row, 0)).transpose()
+    let row = found.ok_or(Conflict::TableNotFound)?;
+    if row.get::<_, Option<i64>>(0).is_none() { Ok(None) } else { record(&row, 0).map(Some) }
 }
 
 /// Whether the statements here can do it; what is left is done by a transaction.
@@ -162,12 +156,12 @@ async fn insert(
     tick: Tick,
 ) -> Result<Option<Done>, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
-    let sql = format!("{INSERT} {conflict} {}", returning(session));
+    let sql = format!("{INSERT} {conflict} RETURNING e.ts");
     let DbKey { prefix, hash, rest, partition_len } = key;
     let values: crate::pool::Values<'_> =
         &[&home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props];
     let row = session.row(&sql, values).await?;
-    Ok(row.map(|row| Done::Written { transaction: row.get(1) }))
+    Ok(row.map(|_| Done::Written))
 }
 
 /// The tag that a condition asks for; one that no entity has for a tag that is none.
@@ -186,8 +180,7 @@ fn explained(change: &str) -> String {
         "WITH u AS ({change} RETURNING e.ts)
         SELECT u.ts,
             CASE WHEN u.ts IS NULL THEN (SELECT e.ts FROM rowhouse.entities e WHERE {WHERE}) END,
-            CASE WHEN u.ts IS NULL THEN {LIVE} END,
-            coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)
+            CASE WHEN u.ts IS NULL THEN {LIVE} END
         FROM (SELECT) AS one LEFT JOIN u ON true"
     )
 }
@@ -231,7 +224,7 @@ async fn delete(
 fn decide(row: &Row, condition: Condition, tick: i64) -> Result<Done, Fault> {
     let (written, found): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
     if written.is_some() {
-        return Ok(Done::Written { transaction: row.get(3) });
+        return Ok(Done::Written);
     }
     if row.get::<_, Option<bool>>(2) == Some(false) {
         return Err(Conflict::TableNotFound.into());

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often a server renews its row.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
+/// How long renewing may take.
+const RENEW_WITHIN: Duration = Duration::from_secs(2);
 /// How long others wait for it, in the database's time. SQL has the same number.
 const LEASE: &str = "3 s";
 /// How long it trusts its cache after it asked to renew: less, for clocks that run at different speeds.
@@ -86,8 +88,10 @@ impl Membership {
     pub(crate) async fn keep_renewing(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            if let Err(fault) = self.renew().await {
-                tracing::warn!(?fault, "the lease could not be renewed");
+            match tokio::time::timeout(RENEW_WITHIN, self.renew()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => tracing::warn!(?fault, "the lease could not be renewed"),
+                Err(_) => tracing::warn!("the lease could not be renewed in time"),
             }
         }
     }
@@ -105,7 +109,7 @@ impl Membership {
         let asked = Instant::now();
         let seen = self.seen.load(Ordering::SeqCst);
         let now = i64::try_from(self.clock.now().ticks()).unwrap_or(i64::MAX / 2);
-        let mark = self.ticks.last().max(now) + AHEAD;
+        let mark = mark(now, self.ticks.last());
         let slot = self.ticks.slot();
         let renewed = session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await?;
         match renewed {
@@ -131,7 +135,7 @@ impl Membership {
         let claimed = claim(session, self.holder).await?;
         let (slot, high) = claimed.ok_or(StoreError::Busy)?;
         self.ticks.take(slot, high, high);
-        let mark = self.ticks.last() + AHEAD;
+        let mark = high.max(self.ticks.last()) + AHEAD / 100;
         let seen = 0i64;
         let row = session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await?;
         self.ticks.raise(row.map_or(high, |row| row.get(0)));
@@ -180,7 +184,8 @@ impl Membership {
         }
         let session = self.pool.session().await?;
         let (slot, seen) = (self.ticks.slot(), self.seen.load(Ordering::SeqCst));
-        let mark = least + AHEAD;
+        let now = i64::try_from(self.clock.now().ticks()).unwrap_or(i64::MAX / 2);
+        let mark = mark(now, least);
         match session.row(RENEW, &[&slot, &self.holder, &LEASE, &seen, &mark]).await? {
             Some(row) => self.ticks.raise(row.get(0)),
             None => self.claim_again(&session).await?,
@@ -211,6 +216,12 @@ impl Membership {
         self.pool.close();
         left.map(drop)
     }
+}
+
+/// How far ticks may go: ahead of the clock, and only a little beyond a tick that is ahead of it itself. Who joins
+/// starts beyond every mark, so that marks which lead each other would run away from the clock.
+fn mark(now: i64, last: i64) -> i64 {
+    (now + AHEAD).max(last + AHEAD / 100)
 }
 
 /// A slot and the last tick that may have been given out before; none if all are taken.

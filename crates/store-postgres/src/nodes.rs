@@ -138,7 +138,6 @@ impl Nodes {
     fn node(&self, group: i32, host: String, port: u16) -> Result<Node, Fault> {
         let pool = Pool::at(&self.options, &host, port);
         let pool = pool.map_err(StoreError::unavailable)?;
-        pool.set_distributed();
         Ok(Node { group, host, port, pool, avoid_until: Mutex::new(None) })
     }
 

@@ -8,7 +8,6 @@ use deadpool_postgres::{
     TimeoutType, Timeouts,
 };
 use rowhouse_store::StoreError;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
@@ -17,28 +16,26 @@ use tokio_postgres::{Config, NoTls, Row, Statement};
 
 /// How long making a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long the other side may leave sent data unacknowledged.
+const SILENT_FOR: Duration = Duration::from_secs(10);
 /// What every session is told. Statements name keys, so an index finds and orders the rows of them all, but for keys
 /// with equal beginnings: without statistics the planner would at times read and sort a table instead. A statement or a lock that takes too long is given up, so that
-/// nobody waits for ever.
+/// nobody waits for ever, and so is one whose client has gone.
 const SESSION: &str = "-c jit=off -c timezone=UTC -c enable_seqscan=off -c enable_bitmapscan=off \
-    -c enable_sort=off -c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s";
+    -c enable_sort=off -c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s \
+    -c client_connection_check_interval=1s";
 
 /// Parameters of a statement.
 pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Connections to one database, at most as many as configured.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool {
-    deadpool: Deadpool,
-    /// Whether the entities are spread over nodes.
-    distributed: Arc<AtomicBool>,
-}
+pub(crate) struct Pool(Deadpool);
 
 /// A connection for one operation. Given back when dropped, and closed instead if a transaction is open or an answer
 /// has not been read: the next one must not wait for it, nor take part in it.
 pub(crate) struct Session {
     object: Option<Object>,
-    distributed: bool,
     /// A transaction is open, or something was left unread.
     unclean: AtomicBool,
     /// Statements whose answer nobody has read yet: whoever asked may have gone.
@@ -79,7 +76,12 @@ impl Pool {
             config.application_name("rowhouse");
         }
         config.connect_timeout(CONNECT_WITHIN);
-        config.keepalives_idle(Duration::from_secs(30));
+        // A database that vanished without a word is noticed within so many seconds, not within minutes.
+        config.tcp_user_timeout(SILENT_FOR);
+        config
+            .keepalives_idle(SILENT_FOR)
+            .keepalives_interval(Duration::from_secs(3))
+            .keepalives_retries(3);
         let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // Without being asked for, TLS would refuse the certificate that a database makes for itself.
         let manager = if config.get_ssl_mode() == SslMode::Require {
@@ -99,7 +101,7 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build();
         let pool = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
-        Ok(Self { deadpool: pool, distributed: Arc::default() })
+        Ok(Self(pool))
     }
 
     /// A connection, when one is free.
@@ -109,8 +111,8 @@ impl Pool {
 
     /// As [`Pool::session`]; none if no connection can be made.
     pub(crate) async fn reach(&self) -> Result<Option<Session>, StoreError> {
-        match self.deadpool.get().await {
-            Ok(object) => Ok(Some(self.lend(object))),
+        match self.0.get().await {
+            Ok(object) => Ok(Some(lend(object))),
             Err(PoolError::Closed) => Err(StoreError::unavailable("the store is closed")),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(StoreError::Busy),
             Err(error) => {
@@ -122,37 +124,30 @@ impl Pool {
 
     /// As [`Pool::session`], for whoever opens a store.
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
-        match self.deadpool.get().await {
-            Ok(object) => Ok(self.lend(object)),
+        match self.0.get().await {
+            Ok(object) => Ok(lend(object)),
             Err(PoolError::Backend(error)) => Err(OpenError::of(&error)),
             Err(error) => Err(OpenError::Unreachable(error.to_string())),
         }
     }
 
-    fn lend(&self, object: Object) -> Session {
-        let distributed = self.distributed.load(Ordering::Relaxed);
-        Session {
-            object: Some(object),
-            distributed,
-            unclean: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
-        }
-    }
-
-    /// The entities are spread over nodes.
-    pub(crate) fn set_distributed(&self) {
-        self.distributed.store(true, Ordering::Relaxed);
-    }
-
     /// Lends no more connections.
     pub(crate) fn close(&self) {
-        self.deadpool.close();
+        self.0.close();
     }
 
     /// Connections that are open, idle, and requests that wait for one.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
-        let status = self.deadpool.status();
+        let status = self.0.status();
         (status.size, status.available, status.waiting)
+    }
+}
+
+fn lend(object: Object) -> Session {
+    Session {
+        object: Some(object),
+        unclean: AtomicBool::new(false),
+        in_flight: AtomicUsize::new(0),
     }
 }
 
@@ -169,11 +164,6 @@ impl Drop for Session {
 impl Session {
     fn object(&self) -> &Object {
         self.object.as_ref().expect("taken only when dropped")
-    }
-
-    /// Whether the entities are spread over nodes.
-    pub(crate) fn is_distributed(&self) -> bool {
-        self.distributed
     }
 
     /// Begins a transaction: `BEGIN` with its options.

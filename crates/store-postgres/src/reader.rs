@@ -83,7 +83,14 @@ impl Reader {
             }
             None => self.nodes.session().await?,
         };
-        let page = |session| async move { scan::page(&session, source, scan).await };
+        let page = |session| async move {
+            let page = scan::page(&session, source, scan).await?;
+            // Nothing is what a table shows that was dropped, too.
+            if page.examined == 0 && catalogue::table_of(&session, table).await?.is_none() {
+                return Err(Conflict::TableNotFound.into());
+            }
+            Ok(page)
+        };
         self.read_on(session, page).await
     }
 

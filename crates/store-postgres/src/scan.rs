@@ -18,10 +18,10 @@ use tokio_postgres::types::Type;
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Rows that the filter is judged on at a time, first and at most.
-const FIRST_ROWS: i64 = 1000;
+const FIRST_ROWS: i64 = 256;
 const MOST_ROWS: i64 = 16_000;
 /// Points that are asked for at a time.
-const POINTS_MAX: usize = 256;
+const POINTS_MAX: usize = 16;
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $1 AND t.dropped IS NULL)";
 
 /// Which table is read, and where its partitions live.
@@ -148,9 +148,11 @@ impl Draft<'_> {
         let prefixes: Vec<&[u8]> = keys.iter().map(|key| &*key.prefix).collect();
         let sql = format!(
             "SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props, e.kh FROM rowhouse.entities e
-             WHERE e.tid = $1 AND e.dk = ANY($2) AND e.kp = ANY($3) AND {LIVE}"
+             WHERE e.tid = $1 AND e.dk = ANY($2) AND e.kp = ANY($3)
+             AND e.kh || '' = ANY($4) AND {LIVE}"
         );
-        let rows = session.rows(&sql, &[&source.number, &homes, &prefixes]).await?;
+        let hashes: Vec<&[u8]> = keys.iter().map(|key| &*key.hash).collect();
+        let rows = session.rows(&sql, &[&source.number, &homes, &prefixes, &hashes]).await?;
         for wanted in &keys {
             let found = rows.iter().find(|row| {
                 row.get::<_, &[u8]>(0) == &*wanted.prefix && row.get::<_, &[u8]>(6) == &*wanted.hash
@@ -221,6 +223,7 @@ impl Draft<'_> {
             if self.scan.deadline <= Instant::now() {
                 rows = 1;
             }
+            let began = Instant::now();
             match self.chunk(session, source, &range, rows).await? {
                 Left::Exhausted => return Ok(false),
                 Left::Complete => return Ok(true),
@@ -230,7 +233,10 @@ impl Draft<'_> {
                 }
                 Left::More(next) => range.start = next,
             }
-            rows = (4 * rows).min(MOST_ROWS);
+            // As many as will surely be done in time: large entities take long.
+            let left = self.scan.deadline.saturating_duration_since(Instant::now());
+            rows = if 8 * began.elapsed() < left { 4 * rows } else { rows / 2 };
+            rows = rows.clamp(1, MOST_ROWS);
         }
     }
 

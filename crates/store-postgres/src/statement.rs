@@ -40,10 +40,7 @@ pub(crate) async fn run(
     };
     match written {
         // Some rows would have raised an error; no row at all is a condition of each that does not hold.
-        Ok(found) if found.len() == commands.len() => {
-            let transaction = found.first().map_or(0, |row| row.get(1));
-            Ok(Some(Outcome { tick: tick.at, transaction }))
-        }
+        Ok(found) if found.len() == commands.len() => Ok(Some(Outcome { tick: tick.at })),
         Ok(_) | Err(Fault::Duplicate | Fault::Unmet) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -145,9 +142,8 @@ pub(crate) async fn insert_rows<'a>(
     let table = if check_table { "rowhouse.live($2)" } else { "$2" };
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props)
-         VALUES ($1, {table}, $3, {}) {conflict} {}",
-        tuples(rows.len(), 4, 7, "), ($1, $2, $3, "),
-        entity::returning(session)
+         VALUES ($1, {table}, $3, {}) {conflict} RETURNING e.ts",
+        tuples(rows.len(), 4, 7, "), ($1, $2, $3, ")
     );
     ask(session, rows.len(), &sql, values).await
 }
@@ -230,8 +226,7 @@ async fn delete_rows(
 fn all_or_none(change: &str, rows: impl std::fmt::Display) -> String {
     format!(
         "WITH u AS ({change})
-         SELECT u.ts, coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0),
-             rowhouse.require((SELECT count(*) FROM u) = {rows}, 0)
+         SELECT u.ts, rowhouse.require((SELECT count(*) FROM u) = {rows}, 0)
          FROM u"
     )
 }

@@ -73,9 +73,6 @@ impl PostgresStore {
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
         let distributed = schema::migrate(&session).await?;
-        if distributed {
-            pool.set_distributed();
-        }
         drop(session);
         let cache = Arc::new(Cache::default());
         // Connections of its own, so that a lease never waits behind requests.
@@ -132,8 +129,9 @@ impl PostgresStore {
         let changed = catalogue::change(session, work).await;
         self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
+        // A refusal too may show what another server changed and could not wait for.
         self.membership.announce(version).await.map_err(Fault::after_a_write)?;
-        Ok(result)
+        result.map_err(Fault::of_a_write)
     }
 
     /// Every command, with where its entity lives.
@@ -198,14 +196,13 @@ impl PostgresStore {
         }
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
-        let one = |tick, transaction| Some(Outcome { tick, transaction });
+        let done = Some(Outcome { tick: tick.at });
         match entity::write(session, place, *condition, write, tick).await {
-            Ok(Done::Written { transaction }) => Ok(one(tick.at, transaction)),
+            Ok(Done::Written | Done::Nothing) => Ok(done),
             Ok(Done::Behind(stored)) => {
                 self.membership.observe(stored).await?;
                 Ok(None)
             }
-            Ok(Done::Nothing) => Ok(one(tick.at, 0)),
             Ok(Done::Undecided) | Err(Fault::Raced(_) | Fault::Unmet) => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -243,10 +240,7 @@ impl Store for PostgresStore {
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp
             .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
-        Ok(Committed {
-            sequence: outcome.transaction.unsigned_abs(),
-            timestamps: vec![timestamp; commands.len()],
-        })
+        Ok(Committed { sequence: timestamp.ticks(), timestamps: vec![timestamp; commands.len()] })
     }
 
     async fn table(

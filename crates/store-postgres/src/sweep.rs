@@ -16,8 +16,11 @@ const LOCK: i64 = 0x726F_7768_6F75_7366;
 const NEXT: &str = "SELECT t.tid, t.dropped < now() - interval '2 minutes'
     FROM rowhouse.tables t WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
     ORDER BY t.dropped OFFSET $2 LIMIT 1";
-const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND e.kp <= coalesce(
-    (SELECT b.kp FROM rowhouse.entities b WHERE b.tid = $1 ORDER BY b.kp OFFSET $2 LIMIT 1), '\\xFF')";
+/// The last key of a step; none if all that is left is one.
+const BOUND: &str = "SELECT b.kp, b.kh FROM rowhouse.entities b WHERE b.tid = $1
+    ORDER BY b.kp, b.kh OFFSET $2 LIMIT 1";
+const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND (e.kp, e.kh) <= ($2, $3)";
+const LAST: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1";
 /// A write that began before the drop may end after it, so a table's row stays for longer than any statement takes.
 const FORGET: &str = "DELETE FROM rowhouse.tables t WHERE t.tid = $1";
 
@@ -62,7 +65,14 @@ enum Swept {
 async fn step(session: &Session, skip: i64) -> Result<Swept, Fault> {
     let Some(row) = session.row(NEXT, &[&LOCK, &skip]).await? else { return Ok(Swept::Nothing) };
     let (table, is_old): (i64, bool) = (row.get(0), row.get(1));
-    if session.execute(STEP, &[&table, &(ROWS - 1)]).await? > 0 {
+    let removed = match session.row(BOUND, &[&table, &(ROWS - 1)]).await? {
+        Some(bound) => {
+            let (prefix, hash): (&[u8], &[u8]) = (bound.get(0), bound.get(1));
+            session.execute(STEP, &[&table, &prefix, &hash]).await?
+        }
+        None => session.execute(LAST, &[&table]).await?,
+    };
+    if removed > 0 {
         return Ok(Swept::Rows);
     }
     if !is_old {

@@ -56,7 +56,7 @@ pub enum Write {
 /// A batch that took effect.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// Rises with every commit; on engines of several nodes, of the partition.
+    /// Rises with every commit; where several servers share a store, with every commit of one of them.
     pub sequence: u64,
     /// The new Timestamp of each command's entity, in order.
     pub timestamps: Vec<Timestamp>,

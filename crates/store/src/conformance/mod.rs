@@ -86,9 +86,9 @@ macro_rules! conformance_suite {
                 "Commands of a batch see the effects of those before them.";
             All batches::batch_spans_tables_and_partitions
                 "A batch may change entities of several tables and partitions, all or none.";
-            All batches::sequence_rises_in_a_partition
+            SingleServer batches::sequence_rises_in_a_partition
                 "The sequence number rises with every commit of a partition.";
-            SingleNode batches::sequence_rises_in_the_store
+            SingleServer batches::sequence_rises_in_the_store
                 "The sequence number rises with every commit of the store.";
             All timestamps::timestamps_are_those_stored
                 "The Timestamps that a commit answers are those that reads return.";
