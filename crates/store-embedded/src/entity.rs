@@ -257,20 +257,8 @@ pub(crate) fn remove_large(conn: &Connection, id: i64) -> Result<usize, rusqlite
 }
 
 fn judge(condition: Condition, old: Option<&Old>) -> Result<(), Fault> {
-    let conflict = match (condition, old) {
-        (Condition::Any, _) | (Condition::Absent, None) | (Condition::Exists, Some(_)) => {
-            return Ok(());
-        }
-        (Condition::Absent, Some(_)) => Conflict::EntityExists,
-        (Condition::Exists | Condition::Matches(_), None) => Conflict::EntityNotFound,
-        (Condition::Matches(tag), Some(old)) => {
-            if tag.matches(RecordRef::parse(&old.record)?.timestamp()) {
-                return Ok(());
-            }
-            Conflict::ConditionNotMet
-        }
-    };
-    Err(Fault::Rejected(conflict))
+    let stored = old.map(|old| RecordRef::parse(&old.record)).transpose()?;
+    condition.judge(stored.map(RecordRef::timestamp)).map_err(Fault::Rejected)
 }
 
 /// A Timestamp as it stands in a record, from its second byte on.

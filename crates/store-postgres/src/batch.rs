@@ -11,7 +11,7 @@ use crate::key::DbKey;
 use crate::pool::{Session, Values};
 use crate::statement::{ROWS_MAX, insert_rows};
 use crate::ticks::Tick;
-use rowhouse_store::{Batch, Command, Condition, Conflict, Write};
+use rowhouse_store::{Batch, Command, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, RecordBuilder, Timestamp};
 use std::collections::{BTreeMap, HashSet};
 
@@ -167,18 +167,7 @@ fn judge(entities: &mut Entities, located: &Located, tick: i64) -> Result<(), Fa
         .get_mut(&located.partition)
         .and_then(|entities| entities.get_mut(&located.key))
         .expect("every command's entity was put there");
-    match (condition, &entity.current) {
-        (Condition::Any, _) | (Condition::Absent, None) | (Condition::Exists, Some(_)) => {}
-        (Condition::Absent, Some(_)) => return Err(Conflict::EntityExists.into()),
-        (Condition::Exists | Condition::Matches(_), None) => {
-            return Err(Conflict::EntityNotFound.into());
-        }
-        (Condition::Matches(etag), Some(record)) => {
-            if !etag.matches(record.as_ref().timestamp()) {
-                return Err(Conflict::ConditionNotMet.into());
-            }
-        }
-    }
+    condition.judge(entity.current.as_ref().map(|record| record.as_ref().timestamp()))?;
     let mut result = match write {
         Write::Delete => None,
         Write::Put(record) => Some(record.clone()),

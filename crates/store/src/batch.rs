@@ -1,6 +1,7 @@
 //! What is written: commands with their conditions, all or none.
 
 use crate::catalogue::TableId;
+use crate::error::Conflict;
 use rowhouse_types::{EntityKey, Etag, Record, Timestamp};
 
 /// Commands that take effect together or not at all, in order.
@@ -60,6 +61,19 @@ pub struct Committed {
     pub sequence: u64,
     /// The new Timestamp of each command's entity, in order.
     pub timestamps: Vec<Timestamp>,
+}
+
+impl Condition {
+    /// Whether it holds for an entity last written then, or for none.
+    pub fn judge(self, stored: Option<Timestamp>) -> Result<(), Conflict> {
+        match (self, stored) {
+            (Self::Any, _) | (Self::Absent, None) | (Self::Exists, Some(_)) => Ok(()),
+            (Self::Absent, Some(_)) => Err(Conflict::EntityExists),
+            (Self::Exists | Self::Matches(_), None) => Err(Conflict::EntityNotFound),
+            (Self::Matches(etag), Some(at)) if etag.matches(at) => Ok(()),
+            (Self::Matches(_), Some(_)) => Err(Conflict::ConditionNotMet),
+        }
+    }
 }
 
 impl Batch {
