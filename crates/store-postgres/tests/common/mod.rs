@@ -4,15 +4,16 @@
 
 use rowhouse_env::{Clock, SystemClock, SystemRandom};
 use rowhouse_query::Filter;
-use rowhouse_store::{
-    AccountId, Batch, Command, Committed, Condition, Conflict, NewAccount, Page, Placement, Scan,
-    Store, StoreError, TableId, Write,
-};
+use rowhouse_store::{AccountId, Conflict, NewAccount, Placement, Store, StoreError, TableId};
 use rowhouse_store_postgres::{Durability, OpenError, Options, PostgresStore};
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::{EntityKey, KeyRange, Record, RecordBuilder, TableName, Timestamp, ValueRef};
+use rowhouse_types::TableName;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+
+#[allow(unused_imports, reason = "every test file uses a part of it")]
+pub(crate) use rowhouse_store::conformance::fixture::{
+    command, commit, key, n, number, page, put, record, scan_all, scan_of, write,
+};
 
 /// Where texts sort and compare by the rules of a language.
 pub(crate) fn icu_server() -> &'static TestPostgres {
@@ -67,63 +68,6 @@ pub(crate) async fn table(store: &dyn Store) -> TableId {
     table.expect("the table is new").id
 }
 
-pub(crate) fn key(partition: &str, row: &str) -> EntityKey {
-    EntityKey::new(partition, row).expect("a legal key")
-}
-
-pub(crate) fn record(properties: &[(&str, ValueRef<'_>)]) -> Record {
-    let mut builder = RecordBuilder::new();
-    for (name, value) in properties {
-        builder.push(name, *value).expect("a legal property");
-    }
-    builder.finish(Timestamp::default())
-}
-
-/// A record whose property `n` is the number.
-pub(crate) fn number(n: i64) -> Record {
-    record(&[("n", ValueRef::Int64(n))])
-}
-
-/// The property `n`.
-pub(crate) fn n(record: &Record) -> i64 {
-    match record.as_ref().get("n") {
-        Ok(Some(ValueRef::Int64(n))) => n,
-        other => panic!("property n is {other:?}"),
-    }
-}
-
-pub(crate) fn command(
-    table: TableId,
-    key: &EntityKey,
-    condition: Condition,
-    write: Write,
-) -> Command {
-    Command::Entity { table, key: key.clone(), condition, write }
-}
-
-/// Insert or replace.
-pub(crate) fn put(table: TableId, key: &EntityKey, record: Record) -> Command {
-    command(table, key, Condition::Any, Write::Put(record))
-}
-
-/// Commits, and tries again as long as the store is busy.
-pub(crate) async fn commit(
-    store: &dyn Store,
-    commands: Vec<Command>,
-) -> Result<Committed, StoreError> {
-    loop {
-        match store.commit(Batch { commands: commands.clone() }).await {
-            Err(StoreError::Busy) => tokio::time::sleep(Duration::from_millis(5)).await,
-            result => return result,
-        }
-    }
-}
-
-/// Commits one command that must succeed; its Timestamp.
-pub(crate) async fn write(store: &dyn Store, command: Command) -> Timestamp {
-    commit(store, vec![command]).await.expect("the write succeeds").timestamps[0]
-}
-
 /// Why it was refused; panics on any other error.
 pub(crate) fn refused<T>(result: Result<T, StoreError>) -> Result<T, Conflict> {
     match result {
@@ -133,27 +77,7 @@ pub(crate) fn refused<T>(result: Result<T, StoreError>) -> Result<T, Conflict> {
     }
 }
 
-/// A scan of these ranges without other limits.
-pub(crate) fn scan_of(ranges: Vec<KeyRange>) -> Scan {
-    Scan {
-        ranges,
-        filter: None,
-        limit: usize::MAX,
-        max_bytes: usize::MAX,
-        deadline: Instant::now() + Duration::from_mins(10),
-    }
-}
-
-/// A scan of everything.
-pub(crate) fn scan_all() -> Scan {
-    scan_of(vec![KeyRange::all()])
-}
-
 pub(crate) fn filter(text: &str) -> Arc<Filter> {
     let parsed = Filter::parse(text).unwrap_or_else(|error| panic!("{text:.200}: {error}"));
     Arc::new(parsed.expect("not blank"))
-}
-
-pub(crate) async fn page(store: &dyn Store, table: TableId, scan: Scan) -> Page {
-    store.scan(table, scan).await.expect("the scan succeeds")
 }

@@ -1,4 +1,4 @@
-//! Short words for the tests of the suite.
+//! Short words for the tests of the suite, and for the tests that an engine has of its own.
 
 use super::Engine;
 use crate::{
@@ -32,12 +32,13 @@ pub(super) async fn table(store: &dyn Store, account: AccountId, name: &str) -> 
     table.expect("the table can be created").id
 }
 
-pub(super) fn key(partition: &str, row: &str) -> EntityKey {
+/// A legal key.
+pub fn key(partition: &str, row: &str) -> EntityKey {
     EntityKey::new(partition, row).expect("a legal key")
 }
 
 /// A record of these properties. Its Timestamp is an old one, which no store may keep.
-pub(super) fn record(properties: &[(&str, ValueRef<'_>)]) -> Record {
+pub fn record(properties: &[(&str, ValueRef<'_>)]) -> Record {
     let mut builder = RecordBuilder::new();
     for (name, value) in properties {
         builder.push(name, *value).expect("a legal property");
@@ -46,12 +47,12 @@ pub(super) fn record(properties: &[(&str, ValueRef<'_>)]) -> Record {
 }
 
 /// A record whose property `n` is the number.
-pub(super) fn number(n: i64) -> Record {
+pub fn number(n: i64) -> Record {
     record(&[("n", ValueRef::Int64(n))])
 }
 
 /// The property `n`.
-pub(super) fn n(record: &Record) -> i64 {
+pub fn n(record: &Record) -> i64 {
     match record.as_ref().get("n") {
         Ok(Some(ValueRef::Int64(n))) => n,
         other => panic!("property n is {other:?}"),
@@ -65,25 +66,18 @@ pub(super) fn content(record: &Record) -> Record {
     record
 }
 
-pub(super) fn command(
-    table: TableId,
-    key: &EntityKey,
-    condition: Condition,
-    write: Write,
-) -> Command {
+/// A change of one entity.
+pub fn command(table: TableId, key: &EntityKey, condition: Condition, write: Write) -> Command {
     Command::Entity { table, key: key.clone(), condition, write }
 }
 
 /// Insert or replace.
-pub(super) fn put(table: TableId, key: &EntityKey, record: Record) -> Command {
+pub fn put(table: TableId, key: &EntityKey, record: Record) -> Command {
     command(table, key, Condition::Any, Write::Put(record))
 }
 
 /// Commits, and tries again as long as the store is busy.
-pub(super) async fn commit(
-    store: &dyn Store,
-    commands: Vec<Command>,
-) -> Result<Committed, StoreError> {
+pub async fn commit(store: &dyn Store, commands: Vec<Command>) -> Result<Committed, StoreError> {
     loop {
         match store.commit(Batch { commands: commands.clone() }).await {
             Err(StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
@@ -93,7 +87,7 @@ pub(super) async fn commit(
 }
 
 /// Commits one command that must succeed; its Timestamp.
-pub(super) async fn write(store: &dyn Store, command: Command) -> Timestamp {
+pub async fn write(store: &dyn Store, command: Command) -> Timestamp {
     let committed = commit(store, vec![command]).await.expect("the write succeeds");
     assert_eq!(committed.timestamps.len(), 1, "one Timestamp per command");
     committed.timestamps[0]
@@ -119,7 +113,7 @@ pub(super) fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> (usi
 }
 
 /// A scan of these ranges without other limits.
-pub(super) fn scan_of(ranges: Vec<KeyRange>) -> Scan {
+pub fn scan_of(ranges: Vec<KeyRange>) -> Scan {
     Scan {
         ranges,
         filter: None,
@@ -130,7 +124,7 @@ pub(super) fn scan_of(ranges: Vec<KeyRange>) -> Scan {
 }
 
 /// A scan of everything.
-pub(super) fn scan_all() -> Scan {
+pub fn scan_all() -> Scan {
     scan_of(vec![KeyRange::all()])
 }
 
@@ -138,7 +132,8 @@ pub(super) fn filter(text: &str) -> Option<Arc<Filter>> {
     Filter::parse(text).expect("a legal filter").map(Arc::new)
 }
 
-pub(super) async fn page(store: &dyn Store, table: TableId, scan: Scan) -> Page {
+/// A page of a scan that must succeed.
+pub async fn page(store: &dyn Store, table: TableId, scan: Scan) -> Page {
     store.scan(table, scan).await.expect("the scan succeeds")
 }
 

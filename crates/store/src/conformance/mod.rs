@@ -25,7 +25,7 @@ pub mod scans;
 pub mod tables;
 pub mod timestamps;
 
-mod fixture;
+pub mod fixture;
 
 /// Makes stores of one kind for the suite.
 #[async_trait]
