@@ -41,11 +41,14 @@ pub enum Condition {
     Any,
 }
 
-/// What becomes of an entity. The store sets the Timestamp of the record it keeps.
+/// What becomes of an entity. The store sets the Timestamp of the record it keeps, but where it says otherwise.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// It is exactly this.
     Put(Record),
+    /// It is exactly this and keeps the Timestamp that the record carries: what was saved comes back.
+    /// Every Timestamp given out afterwards is later.
+    Restore(Record),
     /// Its properties of these names have these values and the others stay; just these if there was
     /// none. The result is held to the limits of an entity ([`crate::Conflict::EntityTooLarge`],
     /// [`crate::Conflict::TooManyProperties`]).

@@ -52,6 +52,9 @@ pub enum Conflict {
     /// A merge would exceed 1 MiB.
     #[error("the entity would be too large")]
     EntityTooLarge,
+    /// Changes after that place are not there, or no longer.
+    #[error("the changes are not kept")]
+    ChangesNotKept,
     /// A merge would exceed 252 properties.
     #[error("the entity would have too many properties")]
     TooManyProperties,

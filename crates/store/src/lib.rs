@@ -8,8 +8,10 @@
 
 mod batch;
 mod catalogue;
+mod changes;
 mod error;
 mod scan;
+mod snapshot;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -18,8 +20,10 @@ pub mod model;
 
 pub use batch::{Batch, Command, Committed, Condition, Write};
 pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
+pub use changes::{Change, Changes, ChangesWanted, Kept};
 pub use error::{BoxError, Conflict, StoreError};
 pub use scan::{Page, Scan};
+pub use snapshot::Snapshot;
 
 use async_trait::async_trait;
 use rowhouse_types::{
@@ -27,6 +31,7 @@ use rowhouse_types::{
 };
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Durable storage of accounts, tables and entities, ordered by partition key and then row key.
 ///
@@ -120,6 +125,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes an account with all its tables. Fails with [`Conflict::AccountNotFound`].
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError>;
+
+    /// A view of everything as it is now, which later changes do not alter.
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError>;
+
+    /// From now on keeps every change of an entity, for so long after it was made; none stops that and
+    /// forgets what was kept. The setting is part of the store: it holds for every server on it, and
+    /// after a restart. Setting it to what it is forgets nothing.
+    async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError>;
+
+    /// Which changes there are; none if they are not kept.
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError>;
+
+    /// Reads changes that are durable, every one and each once for every place that is asked from.
+    /// Fails with [`Conflict::ChangesNotKept`] if some after the place are no longer there.
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError>;
 
     /// Whether the store can take writes. Once a write or fsync has failed it cannot, until a restart.
     fn ready(&self) -> Result<(), StoreError>;

@@ -1,0 +1,25 @@
+//! Everything that a store holds, as it was at one moment.
+
+use crate::{Account, AccountId, Page, Scan, StoreError, Table, TableId};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+
+/// A view of a store that no later change alters: what a backup is made from.
+///
+/// The whole store at one moment (*single-node*; each partition at one of its own otherwise). An engine
+/// keeps what the view needs for as long as it lives, so whoever holds one hurries, and drops it.
+#[async_trait]
+pub trait Snapshot: fmt::Debug + Send + Sync {
+    /// The place in the changes that belongs to it: what it lacks comes after ([`crate::Changes`]).
+    fn place(&self) -> u64;
+
+    /// All accounts, in the order of their names.
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError>;
+
+    /// All tables of the account, in the order of their folded names.
+    async fn tables(&self, account: AccountId) -> Result<Vec<Arc<Table>>, StoreError>;
+
+    /// As [`crate::Store::scan`]; all pages are of the same moment.
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
+}
