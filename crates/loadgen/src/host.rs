@@ -19,7 +19,8 @@ impl Taken {
     /// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in those already.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+        let ticks: Vec<u64> =
+            line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
         Some(Self { all: ticks.iter().sum(), by_host: *ticks.get(7)? })
     }
 
