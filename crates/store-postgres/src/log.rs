@@ -26,7 +26,9 @@ const TRIM_ROWS: i64 = 1000;
 const MARKS: &str = "SELECT retention IS NOT NULL, changes_after FROM rowhouse.catalogue";
 const LAST: &str =
     "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM rowhouse.changes_id_seq";
-const UNDER_WAY: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+/// Takes a number of its own, after those of all transactions that are under way: a snapshot knows of none that
+/// began after the last one that ended.
+const UNDER_WAY: &str = "SELECT pg_current_xact_id()::text::bigint";
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 /// Ends with the change that reaches the bytes.
 const READ: &str = "SELECT id, tid, key, pl, ts, names, props FROM (
@@ -74,9 +76,12 @@ async fn last(session: &Session) -> Result<i64, Fault> {
     Ok(session.row(LAST, &[]).await?.map_or(0, |row| row.get(0)))
 }
 
-/// The last number up to which nothing can appear any more.
-pub(crate) async fn settled(session: &Session) -> Result<u64, Fault> {
+/// The last number up to which nothing can appear any more, of which this one is known.
+pub(crate) async fn settled(session: &Session, known: i64) -> Result<i64, Fault> {
     let last = last(session).await?;
+    if last <= known {
+        return Ok(last);
+    }
     // Asked afterwards: whoever drew a number up to that one is among them, or has ended.
     let under_way = number(session, UNDER_WAY).await?;
     let began = Instant::now();
@@ -91,7 +96,7 @@ pub(crate) async fn settled(session: &Session) -> Result<u64, Fault> {
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(Duration::from_millis(50));
     }
-    Ok(last.unsigned_abs())
+    Ok(last)
 }
 
 async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
@@ -101,8 +106,8 @@ async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
 pub(crate) async fn kept(session: &Session) -> Result<Option<Kept>, Fault> {
     match marks(session).await? {
         Some(after) => {
-            let until = settled(session).await?;
-            Ok(Some(Kept { after: after.unsigned_abs(), until }))
+            let until = settled(session, after).await?;
+            Ok(Some(Kept { after: after.unsigned_abs(), until: until.unsigned_abs() }))
         }
         None => Ok(None),
     }
@@ -110,8 +115,8 @@ pub(crate) async fn kept(session: &Session) -> Result<Option<Kept>, Fault> {
 
 /// Changes after a place, without waiting for any.
 pub(crate) async fn read(session: &Session, wanted: &ChangesWanted) -> Result<Changes, Fault> {
-    let until = settled(session).await?;
-    let (after, until) = (place(wanted.after)?, place(until)?);
+    let after = place(wanted.after)?;
+    let until = settled(session, after).await?;
     let end = until.min(after.saturating_add(SPAN));
     let table = wanted.table.map(|TableId(id)| place(id)).transpose()?;
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX).clamp(1, ROWS_MAX);
