@@ -72,7 +72,7 @@ impl Fault {
             Self::Rejected(index, reason) => StoreError::Rejected { index, reason },
             Self::Raced(error) | Self::Refused(error) => busy(&error),
             Self::Duplicate | Self::Unmet | Self::Behind(_) => StoreError::Busy,
-            Self::Lost(error) => StoreError::unavailable(error),
+            Self::Lost(error) => StoreError::outcome_unknown(error),
             Self::Other(error) => error,
         }
     }
@@ -81,8 +81,17 @@ impl Fault {
     pub(crate) fn after_a_write(self) -> StoreError {
         match self.of_a_write() {
             StoreError::Busy => {
-                StoreError::unavailable("the database did not answer after a write")
+                StoreError::outcome_unknown("the database did not answer after a write")
             }
+            StoreError::Unavailable(source) => StoreError::OutcomeUnknown(source),
+            other => other,
+        }
+    }
+
+    /// The same fault where nothing had been committed yet: whatever was begun is undone.
+    pub(crate) fn before_commit(self) -> Self {
+        match self {
+            Self::Lost(error) => Self::Refused(error),
             other => other,
         }
     }
@@ -119,7 +128,9 @@ mod tests {
         let busy = || Fault::from(StoreError::Busy);
         assert!(matches!(busy().of_a_write(), StoreError::Busy));
         assert!(matches!(busy().of_a_read(), StoreError::Busy));
-        assert!(matches!(busy().after_a_write(), StoreError::Unavailable(_)));
-        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::Unavailable(_)));
+        assert!(matches!(busy().after_a_write(), StoreError::OutcomeUnknown(_)));
+        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::OutcomeUnknown(_)));
+        let closed = Fault::from(StoreError::unavailable("closed"));
+        assert!(matches!(closed.after_a_write(), StoreError::OutcomeUnknown(_)));
     }
 }

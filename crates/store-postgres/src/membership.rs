@@ -163,7 +163,9 @@ impl Membership {
                     return Err(StoreError::unavailable(text).into());
                 }
                 Ok(tick) => return Ok(tick),
-                Err(exhausted) => self.extend(exhausted).await?,
+                Err(exhausted) => {
+                    self.extend(exhausted).await.map_err(Fault::before_commit)?;
+                }
             }
         }
     }
@@ -172,7 +174,7 @@ impl Membership {
     pub(crate) async fn observe(&self, tick: i64) -> Result<(), Fault> {
         match self.ticks.observe(tick) {
             Ok(()) => Ok(()),
-            Err(exhausted) => self.extend(exhausted).await,
+            Err(exhausted) => self.extend(exhausted).await.map_err(Fault::before_commit),
         }
     }
 

@@ -129,9 +129,15 @@ impl PostgresStore {
         let changed = catalogue::change(session, work).await;
         self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
-        // A refusal too may show what another server changed and could not wait for.
-        self.membership.announce(version).await.map_err(Fault::after_a_write)?;
-        result.map_err(Fault::of_a_write)
+        let announced = self.membership.announce(version).await;
+        match result {
+            Ok(done) => announced.map(|()| done).map_err(Fault::after_a_write),
+            Err(refusal) => {
+                // It may show what another server changed and could not wait for.
+                announced.map_err(Fault::of_a_read)?;
+                Err(refusal.of_a_write())
+            }
+        }
     }
 
     /// Every command, with where its entity lives.
@@ -234,7 +240,7 @@ impl Store for PostgresStore {
         if batch.commands.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new() });
         }
-        let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
+        let commands = self.locate(batch).await.map_err(Fault::of_a_read)?;
         let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);

@@ -38,7 +38,7 @@ fn outcome<T>(result: Result<T, StoreError>) -> Outcome {
     match result {
         Ok(_) => Outcome::Done,
         Err(StoreError::Busy) => Outcome::Nothing,
-        Err(StoreError::Unavailable(_)) => Outcome::Unknown,
+        Err(StoreError::OutcomeUnknown(_)) => Outcome::Unknown,
         Err(other) => panic!("a database that fails is no reason for {other:?}"),
     }
 }

@@ -280,9 +280,11 @@ impl Failure {
             Self::Auth(error) => Some(error.to_string()),
             Self::UnknownAccount => Some("unknown account".to_owned()),
             Self::ForeignHost => Some("Host or Origin is not this machine".to_owned()),
-            Self::Table(error @ (TableError::Unavailable(_) | TableError::Corrupt(_))) => {
-                Some(error.to_string())
-            }
+            Self::Table(
+                error @ (TableError::Unavailable(_)
+                | TableError::OutcomeUnknown(_)
+                | TableError::Corrupt(_)),
+            ) => Some(error.to_string()),
             Self::Account(error) => Some(error.to_string()),
             Self::Internal(what) => Some((*what).to_owned()),
             Self::Part { source, .. } => source.detail(),
@@ -322,6 +324,15 @@ fn busy() -> Answer {
         503,
         "ServerBusy",
         "The server is currently unable to receive requests. Please retry your request.",
+    )
+}
+
+/// It may have been done or not: whoever asked repeats what is safe to repeat.
+fn outcome_unknown() -> Answer {
+    answer(
+        500,
+        "OperationTimedOut",
+        "The operation could not be completed within the permitted time.",
     )
 }
 
@@ -390,6 +401,7 @@ fn table(error: &TableError) -> Answer {
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),
+        TableError::OutcomeUnknown(_) => outcome_unknown(),
         TableError::Corrupt(_) => internal(),
     }
 }
@@ -399,6 +411,7 @@ fn account(error: &AccountError) -> Answer {
         AccountError::NotFound => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
         AccountError::Denied(reason) => denied(*reason),
         AccountError::Busy | AccountError::Unavailable(_) => busy(),
+        AccountError::OutcomeUnknown(_) => outcome_unknown(),
         AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
     }
 }
