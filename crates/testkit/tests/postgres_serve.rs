@@ -183,9 +183,14 @@ fn a_password_is_used_and_never_shown() {
         let log = server.log();
         assert!(log.contains(&place) && !log.contains("s3cr"), "{log}");
     }
+    // At once, however long a database that is not there would be waited for.
+    let (began, patient) = (Instant::now(), "--store-wait-seconds=600");
     let wrong = format!("postgres://ann:wr0ng@{place}");
-    let text = refused(&wrong, &["--store-wait-seconds=0", "--log-level=trace"]);
+    let text = refused(&wrong, &[patient, "--log-level=trace"]);
     assert!(text.contains(&place) && !text.contains("wr0ng"), "{text}");
+    let text = refused(&without, &[patient]);
+    assert!(text.contains("password missing") && text.contains("check the address"), "{text}");
+    assert!(began.elapsed() < WITHIN, "a wrong password is waited for");
 }
 
 #[test]
