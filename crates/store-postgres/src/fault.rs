@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Behind(i64),
     /// The database refused; nothing was written.
     Refused(tokio_postgres::Error),
+    /// The database gave a statement up. On a cluster the node that did the work may have committed it all the same.
+    Cancelled(tokio_postgres::Error),
     /// The connection failed: whether a write took effect is unknown.
     Lost(tokio_postgres::Error),
     /// An error that is none of the database.
@@ -31,6 +33,7 @@ impl From<tokio_postgres::Error> for Fault {
         match state.code() {
             "RH001" => Self::Rejected(0, Conflict::TableNotFound),
             "RH002" => Self::Unmet,
+            "57014" => Self::Cancelled(error),
             // A shutdown may come after the commit, while the database waits for a standby.
             "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost(error),
             code if code.starts_with("08") => Self::Lost(error),
@@ -72,7 +75,7 @@ impl Fault {
             Self::Rejected(index, reason) => StoreError::Rejected { index, reason },
             Self::Raced(error) | Self::Refused(error) => busy(&error),
             Self::Duplicate | Self::Unmet | Self::Behind(_) => StoreError::Busy,
-            Self::Lost(error) => StoreError::outcome_unknown(error),
+            Self::Cancelled(error) | Self::Lost(error) => StoreError::outcome_unknown(error),
             Self::Other(error) => error,
         }
     }
@@ -91,7 +94,7 @@ impl Fault {
     /// The same fault where nothing had been committed yet: whatever was begun is undone.
     pub(crate) fn before_commit(self) -> Self {
         match self {
-            Self::Lost(error) => Self::Refused(error),
+            Self::Cancelled(error) | Self::Lost(error) => Self::Refused(error),
             other => other,
         }
     }
@@ -99,17 +102,17 @@ impl Fault {
     /// What whoever opens a store is told.
     pub(crate) fn of_opening(self) -> OpenError {
         match self {
-            Self::Raced(error) | Self::Refused(error) | Self::Lost(error) => OpenError::of(&error),
+            Self::Raced(error)
+            | Self::Refused(error)
+            | Self::Cancelled(error)
+            | Self::Lost(error) => OpenError::of(&error),
             other => OpenError::Unreachable(other.of_a_read().to_string()),
         }
     }
 
     /// What whoever read is told: nothing was written, so trying again is safe.
     pub(crate) fn of_a_read(self) -> StoreError {
-        match self {
-            Self::Lost(error) => busy(&error),
-            other => other.of_a_write(),
-        }
+        self.before_commit().of_a_write()
     }
 }
 

@@ -278,6 +278,39 @@ fn connections_that_are_terminated_lose_nothing() {
     load.finish(&runtime, workers);
 }
 
+/// A lone statement may have been committed where the work was done; a transaction had not come to its commit, and a
+/// read leaves nothing.
+#[test]
+fn what_the_database_gives_up_is_unknown_only_if_it_may_have_been_committed() {
+    let url = TestPostgres::shared().create_database();
+    common::run(async {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let impatient = format!("{url}{separator}options=-c%20statement_timeout%3D2s");
+        let store = common::open(&impatient).await;
+        let table = common::table(&*store).await;
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+            .await
+            .expect("the database can be reached");
+        let connection = tokio::spawn(connection);
+        let lock = "BEGIN; LOCK TABLE rowhouse.entities IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("nobody holds it");
+        let (one, two) = (key("p", "1"), key("p", "2"));
+        let put = |key, condition| command(table, key, condition, Write::Put(number(1)));
+        let mixed = vec![put(&one, Condition::Absent), put(&two, Condition::Any)];
+        let (single, mixed, read) = tokio::join!(
+            store.commit(Batch::of(put(&one, Condition::Absent))),
+            store.commit(Batch { commands: mixed }),
+            store.get(table, &one),
+        );
+        assert_eq!(outcome(single), Outcome::Unknown);
+        assert_eq!(outcome(mixed), Outcome::Nothing);
+        assert_eq!(outcome(read), Outcome::Nothing);
+        drop(client);
+        connection.await.expect("it ends").expect("it ends well");
+        store.close().await.expect("it closes");
+    });
+}
+
 /// Whatever of it is switched off, an answered write could be lost.
 #[test]
 fn a_database_that_answers_before_it_syncs_is_refused() {
