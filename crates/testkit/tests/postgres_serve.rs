@@ -137,6 +137,25 @@ fn the_public_key_is_not_brought_into_a_database_that_does_without() {
     assert!(text.contains("add --development-account=false"), "{text}");
 }
 
+/// A database without accounts lets a development server in, whose account a site then does not serve.
+#[test]
+fn the_public_key_opens_nothing_on_a_server_that_does_without() {
+    let url = TestPostgres::shared().create_database();
+    let site =
+        TestServer::start_with_store_and(&url, &["--ephemeral", "--development-account=false"]);
+    let laptop = TestServer::start_with_store_and(&url, LAX);
+    laptop.client().create_table("Things");
+    let refused = site.client().request("GET", "Tables", &[], b"");
+    let (status, code) = (refused.status, refused.code());
+    assert_eq!(
+        (status, code.as_deref()),
+        (403, Some("AuthenticationFailed")),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(laptop.client().request("GET", "Tables", &[], b"").status, 200);
+}
+
 #[test]
 fn databases_that_cannot_be_used_are_refused_at_once() {
     let postgres = TestPostgres::start_with(&[("fsync", "off")]);
@@ -235,7 +254,8 @@ fn a_write_that_may_have_happened_is_told_from_one_that_has_not() {
     let database = url.rsplit('/').next().expect("a path");
     let server = TestServer::start_with_store_and(&url, LAX);
     server.client().create_table("Things");
-    let insert = |row: &str| Operation::insert("Things", json!({"PartitionKey": "p", "RowKey": row}));
+    let insert =
+        |row: &str| Operation::insert("Things", json!({"PartitionKey": "p", "RowKey": row}));
     let upsert = |row: &str| Operation::replace("Things", ("p", row), None, json!({"n": 1}));
     let is_locked = "SELECT count(*) FROM pg_locks
         WHERE relation = 'rowhouse.entities'::regclass AND mode = 'ExclusiveLock' AND granted";
