@@ -19,6 +19,9 @@ pub struct Options {
     pub durability: Durability,
     /// How long a request waits for a connection before the store is busy.
     pub patience: Duration,
+    /// How long a write is waited for before its outcome is unknown. The database limits a statement but not the
+    /// commit, which waits for a synchronous standby for as long as that is away.
+    pub write_within: Duration,
 }
 
 /// A connection string. It may hold a password, so it is never shown.
@@ -60,6 +63,8 @@ impl Options {
             connections: 32,
             durability: Durability::Durable,
             patience: Duration::from_secs(2),
+            // Longer than the database lets a statement wait for a lock, whose outcome is known.
+            write_within: Duration::from_secs(15),
         }
     }
 }

@@ -278,6 +278,60 @@ fn connections_that_are_terminated_lose_nothing() {
     load.finish(&runtime, workers);
 }
 
+/// Commits wait for a standby without a limit of the database's.
+#[test]
+fn a_standby_that_is_away_holds_no_write_for_ever() {
+    let (runtime, server) = (runtime(), TestPostgres::start());
+    let options = Options {
+        connections: 4,
+        write_within: Duration::from_secs(1),
+        ..Options::new(server.create_database())
+    };
+    let (store, table) = runtime.block_on(async {
+        let store = PostgresStore::open(options, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let store = store.await.expect("the store opens");
+        let table = common::table(&store).await;
+        (store, table)
+    });
+    let insert = |row: &str| {
+        let key = key("p", row);
+        let insert = command(table, &key, Condition::Absent, Write::Put(number(1)));
+        runtime.block_on(async { outcome(store.commit(Batch::of(insert)).await) })
+    };
+    let waiting = || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        server.execute("postgres", sql).parse::<usize>().expect("a number")
+    };
+    assert_eq!(insert("before"), Outcome::Done);
+    // In force once the checkpointer has read it, which it has before the next checkpoint.
+    let away = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()";
+    server.execute("postgres", away);
+    server.execute("postgres", "CHECKPOINT");
+    let began = Instant::now();
+    assert_eq!(insert("first"), Outcome::Unknown);
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    for row in 0..6 {
+        let began = Instant::now();
+        assert_ne!(insert(&format!("later {row}")), Outcome::Done);
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    }
+    let read = runtime.block_on(store.get(table, &key("p", "before")));
+    assert!(read.expect("reads go on").is_some());
+    assert!(store.ready().is_err(), "it says that it takes no writes");
+    assert!(waiting() <= 8, "{} connections wait for the standby", waiting());
+    let back = "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()";
+    server.execute("postgres", back);
+    let tries = AtomicUsize::new(0);
+    wait_until("writes succeed", RECOVERY, || {
+        insert(&format!("after {}", tries.fetch_add(1, Ordering::SeqCst))) == Outcome::Done
+    });
+    wait_until("nobody waits", RECOVERY, || waiting() == 0);
+    wait_until("it is ready", RECOVERY, || store.ready().is_ok());
+    let first = runtime.block_on(store.get(table, &key("p", "first")));
+    assert!(first.expect("reads go on").is_some(), "the database had committed it");
+    runtime.block_on(store.close()).expect("it closes");
+}
+
 /// A lone statement may have been committed where the work was done; a transaction had not come to its commit, and a
 /// read leaves nothing.
 #[test]
