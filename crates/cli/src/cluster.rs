@@ -64,8 +64,8 @@ fn tell(status: &ClusterStatus) -> String {
 
 fn parts(cluster: &Cluster) -> String {
     format!(
-        "{}\n{}\n{}\nLoad is what the servers measured in about the last ten seconds. Of MS/S, in which they\n\
-         waited for answers, 1,000 is one operation under way at any time.\n",
+        "{}\n{}\n{}\nLoad is what the servers measured in about the last ten seconds. MS/S is how long they waited\n\
+         for answers: 1,000 is one operation under way all the time.\n",
         nodes(cluster),
         servers(cluster),
         shards(cluster)
@@ -299,8 +299,8 @@ SHARD     NODE   HASHES                         SIZE    ENTITIES   READS/S   WRI
 102011    3      -2147483648 to -1073741825        ?           ?         0        0.2       0
 several                                                                1.0          0      30
 
-Load is what the servers measured in about the last ten seconds. Of MS/S, in which they
-waited for answers, 1,000 is one operation under way at any time.
+Load is what the servers measured in about the last ten seconds. MS/S is how long they waited
+for answers: 1,000 is one operation under way all the time.
 
 Largest shard  102008, 1.0 times the mean size
 Busiest shard  102009, 4.0 times the mean load

@@ -114,7 +114,7 @@ pub struct Load {
     pub rows_read_per_second: f64,
     /// Entities that were written or removed.
     pub rows_written_per_second: f64,
-    /// How long servers waited for answers: 1,000 is one operation under way at any time.
+    /// How long servers waited for answers: 1,000 is one operation under way all the time.
     pub busy_ms_per_second: f64,
 }
 
