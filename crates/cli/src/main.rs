@@ -7,6 +7,7 @@
 mod account;
 mod admin_client;
 mod check;
+mod cluster;
 mod output;
 mod serve;
 
@@ -32,6 +33,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::Serve>),
     Account(account::AccountCommand),
+    Cluster(cluster::ClusterCommand),
     Check(check::Check),
     /// Print the version.
     Version,
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
+        Command::Cluster(cluster) => cluster.run(),
         Command::Check(check) => check.run(),
         Command::Version => {
             output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
