@@ -62,6 +62,10 @@ pub(crate) struct Bench {
 
     #[command(flatten)]
     places: Places,
+
+    /// Further arguments of Rowhouse.
+    #[arg(last = true)]
+    arguments: Vec<String>,
 }
 
 /// How much is measured.
@@ -111,7 +115,7 @@ impl Bench {
     fn compare(&self) -> io::Result<()> {
         let plan = Plan::new(self.quick, &self.workloads);
         let recipes = [
-            Some(self.places.rowhouse(&[])),
+            Some(self.places.rowhouse(&self.arguments)),
             self.peer.as_ref().map(|installed| Recipe::Peer { installed: installed.clone() }),
             Some(Recipe::Bare),
         ];

@@ -57,8 +57,9 @@ struct Both {
 impl Both {
     fn prepare(bench: &Bench, plan: &Plan) -> io::Result<Self> {
         let database = Database::start(bench.places.runs())?;
-        let store = ["--store".to_owned(), database.url().to_owned()];
-        let recipe = bench.places.rowhouse(&store);
+        let mut arguments = vec!["--store".to_owned(), database.url().to_owned()];
+        arguments.extend_from_slice(&bench.arguments);
+        let recipe = bench.places.rowhouse(&arguments);
         let server = Contestant::prepare(recipe, bench.places.runs(), plan.entities)?;
         let server = server.with_database(database.pid());
         let client = DirectClient::open(database.url(), MANY)?;
