@@ -109,6 +109,7 @@ impl Latency {
         let terms = |seconds, pace| Terms {
             address: server.address(),
             pid: Some(server.pid()),
+            database: None,
             connections: self.connections,
             warm_up: WARM_UP,
             length: Duration::from_secs_f64(seconds),
