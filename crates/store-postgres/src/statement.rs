@@ -10,6 +10,7 @@ use rowhouse_store::{Command, Condition, Write};
 use rowhouse_types::Record;
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -208,7 +209,7 @@ pub(crate) async fn insert_rows<'a>(
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props)
          VALUES ($1, {table}, $3, {}) {conflict} RETURNING e.ts",
-        tuples(rows.len(), 4, 7, "), ($1, $2, $3, ")
+        inserted_tuples(rows.len())
     );
     ask(session, rows.len(), &sql, values).await
 }
@@ -310,6 +311,17 @@ async fn ask(
     }
 }
 
+/// The values of rows that are inserted, at most [`ROWS_MAX`] of them.
+fn inserted_tuples(rows: usize) -> &'static str {
+    /// Those of most rows; those of fewer are how it begins, up to these places.
+    static ALL: LazyLock<(String, Vec<usize>)> = LazyLock::new(|| {
+        let of = |rows| tuples(rows, 4, 7, "), ($1, $2, $3, ");
+        (of(ROWS_MAX), (0..=ROWS_MAX).map(|rows| of(rows).len()).collect())
+    });
+    let (text, ends) = &*ALL;
+    &text[..ends[rows]]
+}
+
 /// `$4, $5, $6` and so on for every row, with a text between the rows.
 fn tuples(rows: usize, first: usize, columns: usize, between: &str) -> String {
     let mut sql = String::with_capacity(rows * (columns * 6 + between.len()));
@@ -359,6 +371,9 @@ mod tests {
     fn places_of_values() {
         assert_eq!(tuples(2, 4, 3, "), ("), "$4, $5, $6), ($7, $8, $9");
         assert_eq!(keys_of(3, 4, 6), "$4, $10, $16");
+        for rows in [0, 1, 2, ROWS_MAX] {
+            assert_eq!(inserted_tuples(rows), tuples(rows, 4, 7, "), ($1, $2, $3, "));
+        }
         let typed = "$4::bytea, $5::bytea, $6::bigint, $7::integer, $8::text[], $9::jsonb";
         assert_eq!(typed_tuples(1, 4), typed);
         let two = format!("{typed}), ($10, $11, $12, $13, $14, $15");

@@ -5,7 +5,8 @@
 //! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
 //! that a test can say what no library would. Both block: a test that wants many at once uses threads.
 //!
-//! Only ever a development dependency. Helpers panic, with the reason, where a test could not go on.
+//! A development dependency of all but the load tool, which measures on a [`TestPostgres`] too. Helpers panic,
+//! with the reason, where a test could not go on.
 
 mod batch;
 mod client;
