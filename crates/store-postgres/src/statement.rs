@@ -16,6 +16,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 /// Rows that one statement writes at most.
 pub(crate) const ROWS_MAX: usize = 100;
+/// Rows that one statement brings back at most.
+const SAVED_MAX: usize = 1000;
 /// The numbers of rows whose statements a connection keeps prepared. Each takes memory in the database.
 const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, 100];
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
@@ -27,9 +29,10 @@ pub(crate) async fn run(
     commands: &[Located],
     tick: Tick,
 ) -> Result<Option<Outcome>, Fault> {
-    if let Some(rows) = saved(commands) {
-        return match restore_rows(session, commands[0].partition.table, rows.into_iter(), "").await
-        {
+    if let Some((condition, rows)) = saved(commands) {
+        let conflict = if condition == Condition::Any { entity::OR_OVERWRITE } else { "" };
+        let table = commands[0].partition.table;
+        return match restore_rows(session, table, rows.into_iter(), conflict).await {
             Ok(_) => Ok(Some(Outcome { tick: tick.at })),
             Err(Fault::Duplicate) => Ok(None),
             Err(fault) => Err(fault),
@@ -120,24 +123,29 @@ fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
 /// A value and its type.
 type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The rows of a batch that only brings back what is not there, if it is one: of any partitions.
-fn saved(commands: &[Located]) -> Option<Vec<(i64, &DbKey, &Record)>> {
+/// A row that is brought back: where its partition lives, its key, its record.
+type Saved<'a> = (i64, &'a DbKey, &'a Record);
+
+/// The rows of a batch that only brings entities of one table back, all under one condition; of any partitions.
+fn saved(commands: &[Located]) -> Option<(Condition, Vec<Saved<'_>>)> {
+    let Command::Entity { condition: first, .. } = commands.first()?.command;
     let table = commands.first()?.partition.table;
     let mut keys = HashSet::new();
-    let row = |located: &'_ Located| match &located.command {
-        Command::Entity { condition: Condition::Absent, write: Write::Restore(_), .. } => {
-            located.partition.table == table
-                && keys.insert((located.partition, located.key.clone()))
-        }
-        Command::Entity { .. } => false,
+    let alike = |located: &Located| {
+        let Command::Entity { condition, write, .. } = &located.command;
+        matches!(write, Write::Restore(_))
+            && *condition == first
+            && located.partition.table == table
+            && keys.insert((located.partition, located.key.clone()))
     };
-    if ROWS_MAX < commands.len() || !commands.iter().all(row) {
+    let plain = matches!(first, Condition::Absent | Condition::Any);
+    if !plain || SAVED_MAX < commands.len() || !commands.iter().all(alike) {
         return None;
     }
-    let rows = commands
-        .iter()
-        .map(|located| Some((located.partition.home, &located.key, record_of(&located.command)?)));
-    rows.collect()
+    let rows = commands.iter().map(|Located { partition, key, command }| {
+        Some((partition.home, key, record_of(command)?))
+    });
+    Some((first, rows.collect::<Option<_>>()?))
 }
 
 /// Inserts rows of one table, each with the Timestamp of its record.
