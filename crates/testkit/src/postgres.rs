@@ -402,7 +402,7 @@ impl Address {
 }
 
 /// What the statements return, or what was wrong.
-fn psql(url: &str, sql: &str) -> Result<String, String> {
+pub(crate) fn psql(url: &str, sql: &str) -> Result<String, String> {
     let mut input = tempfile::tempfile().expect("a temporary file can be made");
     input.write_all(sql.as_bytes()).expect("it can be written");
     input.rewind().expect("it can be read");
