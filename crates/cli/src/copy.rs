@@ -73,7 +73,7 @@ impl CopyCommand {
             let _shown = Shown::start(&progress, "entities");
             transfer::run(copy.run(&source, &dest, &progress))?
         };
-        let rate = transfer::rate(progress.rows(), began.elapsed());
+        let rate = transfer::rate(&progress, began.elapsed());
         let tables = counted(copied.tables.len(), "table", "tables");
         output::print(&format!(
             "Copied {} entities of {tables}, {rate} a second.\n",

@@ -101,7 +101,7 @@ impl ExportCommand {
             transfer::run(export.run(&client, &progress))?
         };
         if !to_output {
-            let rate = transfer::rate(rows, began.elapsed());
+            let rate = transfer::rate(&progress, began.elapsed());
             output::print(&format!(
                 "Exported {rows} entities of {} to {}, {rate} a second.\n",
                 export.table,

@@ -224,7 +224,7 @@ fn import_rows(
             import.run(client, rows, &progress).await
         })?
     };
-    let rate = transfer::rate(report.rows, began.elapsed());
+    let rate = transfer::rate(&progress, began.elapsed());
     Ok((report, rate))
 }
 

@@ -293,7 +293,8 @@ impl Client {
     }
 
     fn entity(&self, json: &str) -> Result<Entity, ClientError> {
-        Entity::from_json(json.as_bytes()).map_err(|reason| self.foreign(&reason))
+        let read = Entity::from_json(json.as_bytes());
+        read.map_err(|reason| ClientError::Entity { address: self.address(), reason })
     }
 
     fn read<'a, T: Deserialize<'a>>(&self, answer: &'a Answer) -> Result<T, ClientError> {

@@ -56,6 +56,14 @@ pub enum ClientError {
         /// What was wrong with the answer.
         reason: String,
     },
+    /// An entity in an answer breaks the rules for entities.
+    #[error("an entity that {address} sent cannot be read: {reason}")]
+    Entity {
+        /// Who was asked.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The certificates to check the other side with are missing.
     #[error("cannot check certificates: {0}")]
     Certificates(String),

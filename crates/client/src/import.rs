@@ -91,8 +91,7 @@ impl Import {
     ) -> Result<Report, TransferError> {
         let mut state = self.begin(client)?;
         let mut errors = ErrorFile::open(self.errors.as_deref(), state.errors)?;
-        progress.add(state.report.rows);
-        progress.add_refused(state.report.refused);
+        progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
         let loader = Loader { client: client.clone(), on_conflict: self.on_conflict };
