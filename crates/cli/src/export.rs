@@ -102,8 +102,9 @@ impl ExportCommand {
         };
         if !to_output {
             let rate = transfer::rate(&progress, began.elapsed());
+            let rows = output::counted(rows, "entity", "entities");
             output::print(&format!(
-                "Exported {rows} entities of {} to {}, {rate} a second.\n",
+                "Exported {rows} of {} to {}, {rate} a second.\n",
                 export.table,
                 self.out.display()
             ));

@@ -161,8 +161,7 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
     let import = options.import(None, Some(beside(file, ".progress")));
     let report = import_rows(&client, &import, Box::new(rows), &names)?;
-    let tables =
-        if names.len() == 1 { "1 table".to_owned() } else { format!("{} tables", names.len()) };
+    let tables = output::counted(names.len() as u64, "table", "tables");
     options.tell(&report, &tables)
 }
 
@@ -181,10 +180,9 @@ impl Options {
     /// Says what came of it; refused rows are a failure.
     fn tell(&self, (report, rate): &(Report, u64), table: &str) -> Result<(), Failure> {
         let Report { rows, written, present, skipped, refused, shown } = report;
-        let mut text = format!("Imported {written} of {rows} rows into {table}");
-        for (count, what) in
-            [(present, "were there already"), (skipped, "were left as they are there")]
-        {
+        let rows = output::counted(*rows, "row", "rows");
+        let mut text = format!("Imported {written} of {rows} into {table}");
+        for (count, what) in [(present, "already there"), (skipped, "left alone")] {
             if *count > 0 {
                 // Writing to a string cannot fail.
                 let _ = write!(text, ", {count} {what}");
@@ -194,15 +192,14 @@ impl Options {
         if *refused == 0 {
             return Ok(());
         }
+        let refused = output::counted(*refused, "row was", "rows were");
         if let Some(path) = &self.errors {
-            return Err(format!("{refused} rows were refused: see {}", path.display()));
+            return Err(format!("{refused} refused: see {}", path.display()));
         }
         for (line, reason) in shown {
             eprintln!("line {line}: {reason}");
         }
-        Err(format!(
-            "{refused} rows were refused: all of them are told in a file with --errors FILE"
-        ))
+        Err(format!("{refused} refused: all of them are told in a file with --errors FILE"))
     }
 }
 

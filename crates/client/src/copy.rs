@@ -99,9 +99,12 @@ impl Copy {
         tables.dedup();
         let job = Job {
             source: source.clone(),
-            loader: Loader { client: destination.clone(), on_conflict: OnConflict::Replace },
+            loader: Loader {
+                client: destination.clone(),
+                on_conflict: OnConflict::Replace,
+                progress: progress.clone(),
+            },
             saved: Arc::new(Saved::new(state, self.state.clone())),
-            progress: progress.clone(),
         };
         let outcome = self.copy_tables(&job, &tables).await;
         // What is done is kept, whatever ended it.
@@ -203,7 +206,6 @@ struct Job {
     source: Client,
     loader: Loader,
     saved: Arc<Saved>,
-    progress: Arc<Progress>,
 }
 
 impl Job {
@@ -223,7 +225,6 @@ impl Job {
                     "the destination refuses an entity of {table}: {reason}"
                 )));
             }
-            self.progress.add(rows);
             place = page.next;
             self.saved.note(&table, index, rows, place.as_ref());
             self.saved.save(false)?;

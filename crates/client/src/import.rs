@@ -21,10 +21,11 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Batches of a portion for each job: enough to keep all busy, few enough to save the progress often.
-const BATCHES_PER_JOB: usize = 8;
+/// Full batches of a portion for each job: enough to find rows of the same partition that are not neighbours,
+/// few enough to save the progress every few seconds.
+const BATCHES_PER_JOB: usize = 32;
 /// Most bytes of a portion.
-const PORTION_BYTES_MAX: usize = 64 * 1024 * 1024;
+const PORTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Refused rows that are kept for the report.
 const SHOWN_MAX: usize = 10;
 
@@ -94,7 +95,11 @@ impl Import {
         progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
-        let loader = Loader { client: client.clone(), on_conflict: self.on_conflict };
+        let loader = Loader {
+            client: client.clone(),
+            on_conflict: self.on_conflict,
+            progress: progress.clone(),
+        };
         let (most, table) = (self.jobs.max(1) * BATCHES_PER_JOB * 100, self.table.as_deref());
         let table: Option<Arc<str>> = table.map(Into::into);
         let mut held = None;
@@ -109,8 +114,8 @@ impl Import {
                 break;
             }
             let outcome = loader.load(portion.items, self.jobs).await?;
-            progress.add(portion.rows);
-            progress.add_refused((outcome.refused.len() + portion.refused.len()) as u64);
+            progress.add(portion.refused.len() as u64);
+            progress.add_refused(portion.refused.len() as u64);
             state.errors = errors.tell(&portion.refused)?;
             state.errors = errors.tell(&outcome.refused)?;
             state.report.add(portion.rows, &portion.refused, &outcome);

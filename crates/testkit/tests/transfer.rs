@@ -252,7 +252,7 @@ fn an_import_that_is_killed_goes_on() {
     write_file(&here.join("in.ndjson"), 12_000);
     server.client().create_table("People");
     let arguments =
-        ["import", "People", "in.ndjson", "--jobs", "2", "--resume", "--errors", "errors"];
+        ["import", "People", "in.ndjson", "--jobs", "1", "--resume", "--errors", "errors"];
     let progress = here.join("in.ndjson.People.progress");
     let mut before = Vec::new();
     for _ in 0..3 {
@@ -298,7 +298,7 @@ fn only_bad_rows_are_left_out() {
         run(here, &server, &["import", "People", "in.ndjson", "--errors", "errors.ndjson"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
-    assert!(said.contains("Imported 293 of 300 rows into People, 1 were there already"), "{said}");
+    assert!(said.contains("Imported 293 of 300 rows into People, 1 already there"), "{said}");
     assert!(said.contains("6 rows were refused: see errors.ndjson"), "{said}");
     let errors = fs::read_to_string(here.join("errors.ndjson")).unwrap();
     let mut numbers: Vec<u64> = errors
