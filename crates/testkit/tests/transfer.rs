@@ -454,3 +454,92 @@ fn failures_are_a_sentence_that_says_what_to_do() {
         assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn an_encrypted_service_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start_with(&["--tls-self-signed"]);
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 200);
+    let connection = connection(&server).replace("http://", "https://");
+    let import = |certificate: Option<&Path>| {
+        let arguments = ["import", "People", "in.ndjson", "--create", "--connection", &connection];
+        let mut import = command(here, &server, &arguments);
+        match certificate {
+            Some(path) => import.env("SSL_CERT_FILE", path),
+            None => import.env_remove("SSL_CERT_FILE"),
+        };
+        import.output().unwrap()
+    };
+    let certificate = server.data().join("tls-cert.pem");
+    assert!(certificate.exists());
+    let output = import(Some(&certificate));
+    assert!(text(&output).starts_with("Imported 200 of 200 rows into People"), "{}", text(&output));
+}
+
+/// What differs from run to run: times and rates.
+fn settled(text: &str) -> String {
+    let is_time = |word: &str| word.starts_with("20") && word.contains('T') && word.ends_with('Z');
+    let words = text.split_inclusive(|c: char| ",\" \n".contains(c)).map(|word| {
+        let bare = word.trim_end_matches([',', '"', ' ', '\n']);
+        if is_time(bare) { word.replace(bare, "TIME") } else { word.to_owned() }
+    });
+    let text: String = words.collect();
+    let pieces: Vec<_> = text.split(" a second").collect();
+    let (last, rates) = pieces.split_last().expect("there is one at least");
+    let rates = rates.iter().map(|piece| piece.trim_end_matches(|c: char| c.is_ascii_digit()));
+    rates.map(|piece| format!("{piece}N a second")).chain([(*last).to_owned()]).collect()
+}
+
+/// Every command of the page does what the page says.
+#[test]
+fn the_page_about_moving_is_true() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/operating/move.md")).unwrap();
+    let azurite = root.join("crates/client/tests/data/azurite-3.37.0.json");
+    fs::copy(azurite, here.join("__azurite_db_table__.json")).unwrap();
+    std::os::unix::fs::symlink(binary(), here.join("rowhouse")).unwrap();
+    let mut typed = 0;
+    for (command, expected) in steps(&page) {
+        // A file that the page shows before anything made it is there to begin with.
+        if let Some(file) = command.strip_prefix("cat ").map(|name| here.join(name))
+            && !file.exists()
+        {
+            fs::write(file, &expected).unwrap();
+        }
+        let output = Command::new("sh")
+            .args(["-c", &format!("{command} 2>&1")])
+            .current_dir(here)
+            .env("ROWHOUSE_CONNECTION", connection(&old))
+            .env("OLD", connection(&old))
+            .env("NEW", connection(&new))
+            .output()
+            .unwrap();
+        // CSV has line ends of its own.
+        let said = text(&output).replace('\r', "");
+        assert_eq!(settled(&said), settled(&expected), "{command}");
+        typed += 1;
+    }
+    assert!(typed > 8, "{typed} commands");
+}
+
+/// The commands in the fenced blocks of a page, each with what the page says it prints.
+fn steps(page: &str) -> Vec<(String, String)> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    for block in page.split("```").skip(1).step_by(2) {
+        for line in block.lines().skip(1) {
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push((command.to_owned(), String::new())),
+                (None, Some((_, expected))) => {
+                    expected.push_str(line);
+                    expected.push('\n');
+                }
+                (None, None) => panic!("a block starts with a command: {line}"),
+            }
+        }
+    }
+    steps
+}
