@@ -7,6 +7,7 @@
 mod account;
 mod admin_client;
 mod check;
+mod cluster;
 mod copy;
 mod export;
 mod import;
@@ -37,6 +38,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::Serve>),
     Account(account::AccountCommand),
+    Cluster(cluster::ClusterCommand),
     Check(check::Check),
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
+        Command::Cluster(cluster) => cluster.run(),
         Command::Check(check) => check.run(),
         Command::Export(export) => export.run(),
         Command::Import(import) => import.run(),

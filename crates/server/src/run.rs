@@ -10,7 +10,7 @@ use crate::figures::observe;
 use crate::master_key::MasterKey;
 use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, signals};
 use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
-use rowhouse_http::admin::{Admin, Tokens};
+use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{TableHandler, TableHandlerConfig};
@@ -167,7 +167,7 @@ impl Server {
             max_scans: config.max_scans,
             max_body_bytes: config.max_body_bytes,
             trust_forwarded: config.trust_forwarded,
-            guard_public_key: !config.allow_development_key_on_network,
+            public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
         });
         let remedy = engine.remedy();
@@ -176,6 +176,7 @@ impl Server {
             readiness: Arc::new(move || {
                 store.ready().map_err(|error| format!("{error}: {remedy}"))
             }),
+            cluster: cluster_source(engine.clone()),
             metrics,
             tokens,
             loopback: config.admin_host.is_loopback(),
@@ -226,6 +227,17 @@ impl Server {
             }
         }
     }
+}
+
+/// Asks the engine what it keeps the data in.
+fn cluster_source(engine: Engine) -> ClusterSource {
+    Arc::new(move || {
+        let engine = engine.clone();
+        Box::pin(async move {
+            let status = engine.cluster().await;
+            status.map_err(|error| format!("{error}: {}", engine.remedy()))
+        })
+    })
 }
 
 fn tokens(

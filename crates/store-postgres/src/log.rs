@@ -7,8 +7,9 @@
 
 use crate::fault::Fault;
 use crate::key;
-use crate::pool::Session;
+use crate::pool::{Pool, Session};
 use crate::props::{self, JsonbRef};
+use crate::schema;
 use rowhouse_store::{Change, Changes, ChangesWanted, Conflict, Kept, StoreError, TableId};
 use rowhouse_types::{EntityKey, Record, Timestamp};
 use std::time::{Duration, Instant};
@@ -20,8 +21,13 @@ const ROWS_MAX: i64 = 1000;
 const SPAN: i64 = 50_000;
 /// How long transactions under way are waited for.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// How often old changes are looked for, and the pause between steps.
+const TRIM_EVERY: Duration = Duration::from_secs(1);
+const TRIM_PAUSE: Duration = Duration::from_millis(20);
 /// Rows that a step removes.
 const TRIM_ROWS: i64 = 1000;
+/// Held by whoever removes changes.
+const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
 
 const MARKS: &str = "SELECT retention IS NOT NULL, changes_after FROM rowhouse.catalogue";
 const LAST: &str =
@@ -53,6 +59,12 @@ const TRIMMED: &str = "UPDATE rowhouse.catalogue SET changes_after = GREATEST(ch
 
 /// Keeps changes from now on, or no longer; run as a change of the catalogue.
 pub(crate) async fn keep(session: &Session, retention: Option<Duration>) -> Result<(), Fault> {
+    if retention.is_some() && schema::is_distributed(session).await? {
+        tracing::warn!(
+            "changes cannot be kept on a Citus cluster: it has no triggers on what it distributes"
+        );
+        return Err(Conflict::ChangesNotKept.into());
+    }
     let was_on = marks(session).await?.is_some();
     if was_on != retention.is_some() {
         // Whoever writes meanwhile waits: from the trigger on nothing is missed.
@@ -166,8 +178,34 @@ fn corrupt(what: &str) -> Fault {
     StoreError::Corrupt(what.to_owned()).into()
 }
 
-/// Removes some changes that need not be kept; whether there may be more.
-pub(crate) async fn trim(session: &Session) -> Result<bool, Fault> {
+/// Removes changes that need not be kept, for as long as the store is open.
+pub(crate) async fn keep_trimming(pool: Pool) {
+    loop {
+        tokio::time::sleep(TRIM_EVERY).await;
+        if let Err(fault) = trim_all(&pool).await {
+            tracing::debug!(?fault, "old changes are removed later");
+        }
+    }
+}
+
+/// Until nothing is left, or another server does it.
+async fn trim_all(pool: &Pool) -> Result<(), Fault> {
+    loop {
+        let session = pool.session().await?;
+        session.begin("BEGIN").await?;
+        let turn = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&TRIM_LOCK]).await?;
+        let more = turn.is_some_and(|row| row.get(0)) && trim(&session).await?;
+        session.end("COMMIT").await?;
+        drop(session);
+        if !more {
+            return Ok(());
+        }
+        tokio::time::sleep(TRIM_PAUSE).await;
+    }
+}
+
+/// Removes some changes; whether there may be more.
+async fn trim(session: &Session) -> Result<bool, Fault> {
     let Some(row) = session.row(TRIM, &[&TRIM_ROWS]).await? else { return Ok(false) };
     let (last, count): (Option<i64>, i64) = (row.get(0), row.get(1));
     if let Some(last) = last {

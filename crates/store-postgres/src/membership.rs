@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// How long renewing may take.
 const RENEW_WITHIN: Duration = Duration::from_secs(2);
+/// How long a write waits until ticks can be given out again.
+const EXTEND_WITHIN: Duration = Duration::from_secs(5);
 /// How long others wait for it, in the database's time. SQL has the same number.
 const LEASE: &str = "3 s";
 /// How long it trusts its cache after it asked to renew: less, for clocks that run at different speeds.
@@ -28,7 +30,7 @@ const TRUST: Duration = Duration::from_millis(2500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
-    SET holder = $1, expires = now() + $2::text::interval, seen = 0,
+    SET holder = $1, since = now(), expires = now() + $2::text::interval, seen = 0,
         high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
     WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < now()
                     ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -154,6 +156,11 @@ impl Membership {
         trusted.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
+    /// The slot of this server, and the number that it holds it by.
+    pub(crate) fn identity(&self) -> (i64, i64) {
+        (self.ticks.slot(), self.holder)
+    }
+
     /// A tick for a write.
     pub(crate) async fn tick(&self) -> Result<Tick, Fault> {
         loop {
@@ -163,7 +170,7 @@ impl Membership {
                     return Err(StoreError::unavailable(text).into());
                 }
                 Ok(tick) => return Ok(tick),
-                Err(exhausted) => self.extend(exhausted).await?,
+                Err(exhausted) => self.extend_in_time(exhausted).await?,
             }
         }
     }
@@ -172,7 +179,15 @@ impl Membership {
     pub(crate) async fn observe(&self, tick: i64) -> Result<(), Fault> {
         match self.ticks.observe(tick) {
             Ok(()) => Ok(()),
-            Err(exhausted) => self.extend(exhausted).await,
+            Err(exhausted) => self.extend_in_time(exhausted).await,
+        }
+    }
+
+    /// Moves the mark before anything is written: if that fails, nothing was.
+    async fn extend_in_time(&self, exhausted: Exhausted) -> Result<(), Fault> {
+        match tokio::time::timeout(EXTEND_WITHIN, self.extend(exhausted)).await {
+            Ok(result) => result.map_err(Fault::before_commit),
+            Err(_) => Err(StoreError::Busy.into()),
         }
     }
 
@@ -210,11 +225,15 @@ impl Membership {
     /// Gives the slot back, with what was given out.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
         *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let session = self.pool.session().await?;
-        let (slot, last) = (self.ticks.slot(), self.ticks.last());
-        let left = session.execute(LEAVE, &[&slot, &self.holder, &last]).await;
+        let leave = async {
+            let session = self.pool.session().await?;
+            let (slot, last) = (self.ticks.slot(), self.ticks.last());
+            session.execute(LEAVE, &[&slot, &self.holder, &last]).await.map(drop)
+        };
+        let left = tokio::time::timeout(RENEW_WITHIN, leave).await;
         self.pool.close();
-        left.map(drop)
+        let late = || StoreError::outcome_unknown("the database did not answer in time").into();
+        left.unwrap_or_else(|_| Err(late()))
     }
 }
 

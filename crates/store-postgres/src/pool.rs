@@ -4,8 +4,8 @@ use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
 use crate::tls;
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime,
-    TimeoutType, Timeouts,
+    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType, Timeouts,
 };
 use rowhouse_store::StoreError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -93,6 +93,9 @@ impl Pool {
         };
         let pool = Deadpool::builder(manager)
             .max_size(options.connections.max(2))
+            // The one that was used last: as few processes of the database as can do the work, whose memory the
+            // processor still has at hand.
+            .queue_mode(QueueMode::Lifo)
             .timeouts(Timeouts {
                 wait: Some(options.patience),
                 create: Some(CONNECT_WITHIN),
@@ -177,6 +180,13 @@ impl Session {
         self.run(sql).await?;
         self.unclean.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Undoes the transaction that was begun. Where the database does not answer, closing the connection undoes it.
+    pub(crate) async fn roll_back(&self) {
+        if let Err(fault) = self.end("ROLLBACK").await {
+            tracing::debug!(?fault, "a transaction is undone by closing its connection");
+        }
     }
 
     /// From now on the connection is closed instead of given back.

@@ -5,19 +5,21 @@ use crate::cache::Cache;
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
 use crate::frozen::Frozen;
+use crate::key;
+use crate::load::{self, Kind};
 use crate::membership::Membership;
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
 use crate::reader::Reader;
-use crate::{catalogue, schema, statement, sweep};
-use crate::{key, log};
+use crate::{catalogue, log, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
     Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Conflict, Kept,
     NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId, Write,
 };
+use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
 };
@@ -41,6 +43,7 @@ pub struct PostgresStore {
     reader: Reader,
     clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
+    write_within: Duration,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -84,19 +87,24 @@ impl PostgresStore {
         let membership =
             Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
+        let write_within = options.write_within;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
         let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool)),
+            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(log::keep_trimming(pool)),
         ];
         if distributed {
             nodes.read().await.map_err(Fault::of_opening)?;
             background.push(tokio::spawn(Arc::clone(&nodes).keep_reading()));
         }
+        let publishing = load::keep_publishing(Arc::clone(&nodes), Arc::clone(&membership));
+        background.push(tokio::spawn(publishing));
         Ok(Self {
             reader: Reader { nodes, cache },
             clock,
             membership,
+            write_within,
             open: RwLock::new(()),
             background: Mutex::new(background),
             commits: AtomicU64::new(0),
@@ -117,9 +125,29 @@ impl PostgresStore {
         }
     }
 
+    /// What it runs on: nodes, servers and shards, with what all servers ask of them. A node that does not answer
+    /// within two seconds is shown as unreachable.
+    pub async fn cluster(&self) -> Result<ClusterStatus, StoreError> {
+        let (_, holder) = self.membership.identity();
+        status::of(&self.reader.nodes, holder).await.map_err(Fault::of_a_read)
+    }
+
     /// Kept while something is written; refused once the store closes.
     fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, StoreError> {
         self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
+    }
+
+    /// Waits for a write as long as is worth waiting. The connection is closed then, and the database goes on alone.
+    async fn in_time<T>(
+        &self,
+        write: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, StoreError> {
+        if let Ok(result) = tokio::time::timeout(self.write_within, write).await {
+            return result.map_err(Fault::of_a_write);
+        }
+        let reason = "the database did not answer a write in time";
+        tracing::warn!("{reason}");
+        Err(StoreError::outcome_unknown(reason))
     }
 
     /// Changes accounts or tables; returns when no other server acts on what was before.
@@ -129,12 +157,18 @@ impl PostgresStore {
     {
         let _open = self.enter()?;
         let session = Arc::new(self.reader.nodes.first().session().await?);
-        let changed = catalogue::change(session, work).await;
+        let changed = self.in_time(catalogue::change(session, work)).await;
         self.reader.cache.forget();
-        let (version, result) = changed.map_err(Fault::of_a_write)?;
-        // A refusal too may show what another server changed and could not wait for.
-        self.membership.announce(version).await.map_err(Fault::after_a_write)?;
-        result.map_err(Fault::of_a_write)
+        let (version, result) = changed?;
+        let announced = self.membership.announce(version).await;
+        match result {
+            Ok(done) => announced.map(|()| done).map_err(Fault::after_a_write),
+            Err(refusal) => {
+                // It may show what another server changed and could not wait for.
+                announced.map_err(Fault::of_a_read)?;
+                Err(refusal.of_a_write())
+            }
+        }
     }
 
     /// Every command, with where its entity lives.
@@ -160,13 +194,19 @@ impl PostgresStore {
 
     async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
         let home = commands.first().map_or(0, |located| located.partition.home);
-        let session = self.reader.nodes.session_at(home).await?;
-        if let Some(outcome) = self.as_statement(&session, commands).await? {
+        let (session, meter) = self.reader.nodes.session_at(home, Kind::Write).await?;
+        let outcome = self.commit_on(&session, commands).await?;
+        meter.answered(commands.len());
+        Ok(outcome)
+    }
+
+    async fn commit_on(&self, session: &Session, commands: &[Located]) -> Result<Outcome, Fault> {
+        if let Some(outcome) = self.as_statement(session, commands).await? {
             return Ok(outcome);
         }
         for attempt in 1.. {
             let tick = self.membership.tick().await?;
-            match batch::as_transaction(&session, commands, tick).await {
+            match batch::as_transaction(session, commands, tick).await {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }
@@ -258,8 +298,8 @@ impl Store for PostgresStore {
         if batch.commands.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new() });
         }
-        let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
-        let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
+        let commands = self.locate(batch).await.map_err(Fault::of_a_read)?;
+        let outcome = self.in_time(self.commit_located(&commands)).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp

@@ -2,14 +2,17 @@
 //!
 //! [`TestPostgres`] makes a server in a directory of its own on a free port of 127.0.0.1, with fsync on, so
 //! that it can be killed like the product; tests that do not hurt it share one ([`TestPostgres::shared`]) and
-//! each take a database of their own. Nothing stays behind when the test ends, not even when it is killed.
+//! each take a database of their own. Nothing stays behind when the test ends, not even when it is killed; of a server
+//! that was named, the databases that were made there are dropped.
 //!
 //! The programs are those on the `PATH` or of Debian's packages (`scripts/setup postgres` installs them). As
 //! root they run as the user `postgres`.
 
+mod cleaner;
 mod installation;
 mod watchdog;
 
+use cleaner::Cleaner;
 use installation::Installation;
 use rowhouse_env::{Random, SystemRandom};
 use std::fs;
@@ -49,7 +52,15 @@ const SETTINGS: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub struct TestPostgres {
     address: Address,
-    own: Option<Own>,
+    host: Host,
+}
+
+/// Whose server it is.
+#[derive(Debug)]
+enum Host {
+    Ours(Own),
+    /// Somebody else's, where databases of ours must not stay.
+    Theirs(Cleaner),
 }
 
 impl TestPostgres {
@@ -60,13 +71,18 @@ impl TestPostgres {
 
     /// An empty server with settings of `postgresql.conf`.
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
-        Self::make(settings, &[])
+        Self::start_in(&std::env::temp_dir(), settings)
+    }
+
+    /// The same, with its directory inside of one that the user of the server can reach.
+    pub fn start_in(parent: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::make(parent, settings, &[])
     }
 
     /// An empty server whose databases sort text as an ICU locale does, such as `de-u-kn`.
     pub fn start_with_locale(locale: &str) -> Self {
         let icu = ["--locale-provider=icu".to_owned(), format!("--icu-locale={locale}")];
-        Self::make(&[], &icu)
+        Self::make(&std::env::temp_dir(), &[], &icu)
     }
 
     /// The one server of this test program, which nobody may kill; it does not sync. If
@@ -74,13 +90,19 @@ impl TestPostgres {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestPostgres> = OnceLock::new();
         SHARED.get_or_init(|| match std::env::var(VARIABLE) {
-            Ok(url) => Self { address: Address::parse(&url), own: None },
+            Ok(url) => Self::guest(&url),
             Err(_) => Self::start_with(&[("fsync", "off")]),
         })
     }
 
-    fn make(settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
-        let mut own = Own::new();
+    fn guest(url: &str) -> Self {
+        let address = Address::parse(url);
+        let cleaner = Cleaner::start(&address.url(&address.database));
+        Self { address, host: Host::Theirs(cleaner) }
+    }
+
+    fn make(parent: &Path, settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
+        let mut own = Own::new(parent);
         own.initialise(of_initdb);
         own.configure(SETTINGS);
         own.configure(settings);
@@ -89,7 +111,7 @@ impl TestPostgres {
 
     fn launch(mut own: Own) -> Self {
         own.start();
-        Self { address: Address::local(own.port), own: Some(own) }
+        Self { address: Address::local(own.port), host: Host::Ours(own) }
     }
 
     /// The URL of a database.
@@ -102,6 +124,9 @@ impl TestPostgres {
         let mut bytes = [0; 8];
         SystemRandom.fill(&mut bytes);
         let name = format!("rowhouse_test_{:016x}", u64::from_le_bytes(bytes));
+        if let Host::Theirs(cleaner) = &self.host {
+            cleaner.remember(&name);
+        }
         let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'");
         self.execute(&self.address.database, &sql);
         self.url(&name)
@@ -116,6 +141,14 @@ impl TestPostgres {
     /// Where it listens on 127.0.0.1; the same for all its life.
     pub fn port(&self) -> u16 {
         self.own().port
+    }
+
+    /// The process that all its others are children of.
+    pub fn pid(&self) -> u32 {
+        let path = self.own().watchdog.data().join("postmaster.pid");
+        let text = fs::read_to_string(path).expect("a running server has a lock file");
+        let line = text.lines().next().and_then(|line| line.parse().ok());
+        line.expect("it names the process")
     }
 
     /// Its directory, with `data` and sockets inside.
@@ -156,7 +189,7 @@ impl TestPostgres {
 
     /// A copy that follows this server. It takes reads, and writes once it is promoted.
     pub fn standby(&self) -> Self {
-        let mut own = Own::new();
+        let mut own = Own::new(&std::env::temp_dir());
         own.copy(self.own().port);
         let standby = Self::launch(own);
         // Whom its primary waits for is copied too; a server that is promoted would wait in vain.
@@ -199,18 +232,24 @@ impl TestPostgres {
     }
 
     fn own(&self) -> &Own {
-        self.own.as_ref().unwrap_or_else(|| panic!("the server of {VARIABLE} is not ours"))
+        match &self.host {
+            Host::Ours(own) => own,
+            Host::Theirs(_) => panic!("the server of {VARIABLE} is not ours"),
+        }
     }
 
     fn own_mut(&mut self) -> &mut Own {
-        self.own.as_mut().unwrap_or_else(|| panic!("the server of {VARIABLE} is not ours"))
+        match &mut self.host {
+            Host::Ours(own) => own,
+            Host::Theirs(_) => panic!("the server of {VARIABLE} is not ours"),
+        }
     }
 }
 
 impl Drop for TestPostgres {
     fn drop(&mut self) {
         if std::thread::panicking()
-            && let Some(own) = &self.own
+            && let Host::Ours(own) = &self.host
         {
             eprintln!("last lines of PostgreSQL's log:\n{}", own.log_end());
         }
@@ -225,8 +264,8 @@ struct Own {
 }
 
 impl Own {
-    fn new() -> Self {
-        Self { watchdog: Watchdog::start(), port: free_port() }
+    fn new(parent: &Path) -> Self {
+        Self { watchdog: Watchdog::start(parent), port: free_port() }
     }
 
     fn initialise(&mut self, further: &[String]) {
@@ -363,7 +402,7 @@ impl Address {
 }
 
 /// What the statements return, or what was wrong.
-fn psql(url: &str, sql: &str) -> Result<String, String> {
+pub(crate) fn psql(url: &str, sql: &str) -> Result<String, String> {
     let mut input = tempfile::tempfile().expect("a temporary file can be made");
     input.write_all(sql.as_bytes()).expect("it can be written");
     input.rewind().expect("it can be read");
