@@ -40,6 +40,9 @@ fn told(error: &TransferError) -> Failure {
     let TransferError::Client(error) = error else { return error.to_string() };
     let advice = match error {
         ClientError::Unreachable { .. } => "check the address, and that the server runs",
+        ClientError::Certificates(_) => {
+            "name a file with the authority that vouches for it in SSL_CERT_FILE"
+        }
         ClientError::Service(refused) => match (refused.status, refused.code.as_str()) {
             (401 | 403, _) => "check the key, or what the shared access signature allows",
             (404, _) => "check the name of the table; import makes it with --create",

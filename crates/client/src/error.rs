@@ -64,8 +64,8 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The certificates to check the other side with are missing.
-    #[error("cannot check certificates: {0}")]
+    /// The certificate of the other side does not do, or there is nothing to check it with.
+    #[error("the certificate of the service cannot be trusted: {0}")]
     Certificates(String),
 }
 

@@ -444,6 +444,10 @@ fn failures_are_a_sentence_that_says_what_to_do() {
         (&["export", "People", "--resume"], "--out"),
         (&["export", "People", "--connection", "nonsense"], "connection string"),
         (&["export", "People", "--connection", wrong], "check the key"),
+        (
+            &["export", "People", "--connection", "http://127.0.0.1:1/a?sig=a"],
+            "that the server runs",
+        ),
         (&["copy", &same, &same], "same service"),
         (&["copy", "nonsense", &same], "the source: "),
     ];
@@ -475,6 +479,9 @@ fn an_encrypted_service_is_checked() {
     assert!(certificate.exists());
     let output = import(Some(&certificate));
     assert!(text(&output).starts_with("Imported 200 of 200 rows into People"), "{}", text(&output));
+    let output = import(None);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("SSL_CERT_FILE"), "{}", text(&output));
 }
 
 /// What differs from run to run: times and rates.
