@@ -189,6 +189,56 @@ fn part_of_a_table_to_standard_output() {
         csv.starts_with("PartitionKey,RowKey,Timestamp,Int,Int@type,Sometimes,Sometimes@type\r\n")
     );
     assert_eq!(csv.lines().count(), expected + 1);
+    let mut import =
+        command(here, &server, &["import", "Piped", "-", "--format", "csv", "--create"]);
+    let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(import.stdin.as_mut().unwrap(), csv.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+    assert_eq!(content(&mut server.client(), "Piped").len(), expected);
+}
+
+/// Keys that make cutting a table into ranges hard: empty ones, each the start of the next, and of every kind of
+/// character.
+#[test]
+fn no_key_is_missed_or_read_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    let keys =
+        ["", " ", "a", "a ", "aa", "aa'a", "a\u{E000}", "a😀", "z", "~", "é", "\u{FFFD}", "😀😀"];
+    let mut lines = Vec::new();
+    for partition in keys {
+        for row in keys.iter().flat_map(|key| (0..12).map(move |n| format!("{key}{n}"))) {
+            lines.push(json!({ "PartitionKey": partition, "RowKey": row }).to_string());
+        }
+    }
+    for row in keys.iter().flat_map(|key| (0..100).map(move |n| format!("{key}{n:03}"))) {
+        lines.push(json!({ "PartitionKey": "aa", "RowKey": row, "More": true }).to_string());
+    }
+    let rows = lines.len();
+    fs::write(here.join("in.ndjson"), lines.join("\n")).unwrap();
+    succeed(here, &server, &["import", "Hard", "in.ndjson", "--create"]);
+    let only = "PartitionKey eq 'aa'";
+    succeed(here, &server, &["export", "Hard", "--filter", only, "--out", "one.ndjson"]);
+    succeed(here, &server, &["import", "OnePartition", "one.ndjson", "--create"]);
+    for table in ["Hard", "OnePartition"] {
+        let expected = content(&mut server.client(), table);
+        for jobs in ["1", "2", "7", "64"] {
+            let file = format!("{table}-{jobs}.ndjson");
+            succeed(here, &server, &["export", table, "--jobs", jobs, "--out", &file]);
+            let text = fs::read_to_string(here.join(file)).unwrap();
+            let mut found = Content::new();
+            for line in text.lines() {
+                let entity: Value = serde_json::from_str(line).unwrap();
+                let key = |name: &str| entity[name].as_str().unwrap().to_owned();
+                assert!(
+                    found.insert((key("PartitionKey"), key("RowKey")), entity.clone()).is_none()
+                );
+            }
+            assert!(found.keys().eq(expected.keys()), "{table} with {jobs} jobs");
+        }
+    }
+    assert_eq!(content(&mut server.client(), "Hard").len(), rows);
 }
 
 /// The progress is saved once a second; a server that pauses lets a quick export take that long.

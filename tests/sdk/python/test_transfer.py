@@ -1,6 +1,8 @@
 """rowhouse export, import and copy, judged by the SDK: what arrives has the same values of the same types."""
+import json
 import os
 import subprocess
+import time
 
 import pytest
 from azure.data.tables import TableServiceClient
@@ -50,3 +52,27 @@ def test_a_copy(pair, tmp_path):
                     "--verify")
     assert " same" in said, said
     assert arrived(target, "People") == expected
+
+
+def test_a_server_that_comes_back(tmp_path):
+    """An export waits for a server that is killed and started again, and misses nothing."""
+    count = 20_000
+    with open(tmp_path / "in.ndjson", "w") as file:
+        for number in range(count):
+            file.write(json.dumps({"PartitionKey": f"p{number % 50:02}", "RowKey": f"{number:06}", "N": number}) + "\n")
+    with Server() as server:
+        rowhouse(tmp_path, "import", "Many", "in.ndjson", "--create", "--connection", server.connection_string)
+        command = [binary(), "export", "Many", "--out", "out.ndjson", "--jobs", "2", "--connection", server.connection_string]
+        export = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        part = tmp_path / "out.ndjson.part"
+        while export.poll() is None and not (part.exists() and part.stat().st_size):
+            time.sleep(0.002)
+        server.kill()
+        interrupted = export.poll() is None
+        time.sleep(0.5)
+        server.start()
+        _, said = export.communicate(timeout=120)
+        assert export.returncode == 0, said
+    numbers = sorted(json.loads(line)["N"] for line in open(tmp_path / "out.ndjson"))
+    assert numbers == list(range(count))
+    assert interrupted, "the export was quicker than the kill"
