@@ -10,7 +10,7 @@ use rowhouse_client::import::{Import, Report};
 use rowhouse_client::{Client, OnConflict, Progress};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl ImportCommand {
         let rows = open(&file, format)?;
         let progress = (!from_input).then(|| beside(&file, &format!(".{table}.progress")));
         let tables = if self.create { vec![table.as_str()] } else { Vec::new() };
-        let import = self.options.import(Some(table.clone()), progress);
+        let import = self.options.import(&file, Some(table.clone()), progress);
         let report = import_rows(&client, &import, rows, &tables)?;
         self.options.tell(&report, &table)
     }
@@ -159,16 +159,17 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
         ));
     }
     let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
-    let import = options.import(None, Some(beside(file, ".progress")));
+    let import = options.import(file, None, Some(beside(file, ".progress")));
     let report = import_rows(&client, &import, Box::new(rows), &names)?;
     let tables = output::counted(names.len() as u64, "table", "tables");
     options.tell(&report, &tables)
 }
 
 impl Options {
-    fn import(&self, table: Option<String>, progress: Option<PathBuf>) -> Import {
+    fn import(&self, file: &Path, table: Option<String>, progress: Option<PathBuf>) -> Import {
         Import {
             table,
+            input_bytes: fs::metadata(file).ok().map(|metadata| metadata.len()),
             on_conflict: self.on_conflict.into(),
             jobs: self.jobs.into(),
             errors: self.errors.clone(),

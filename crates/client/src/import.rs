@@ -40,6 +40,8 @@ pub struct Import {
     pub jobs: usize,
     /// Where refused rows are told.
     pub errors: Option<PathBuf>,
+    /// How long the input is, to recognise it again.
+    pub input_bytes: Option<u64>,
     /// Where the progress is kept; nowhere if the input cannot be read again.
     pub progress: Option<PathBuf>,
     /// Go on where an earlier import was interrupted.
@@ -68,6 +70,7 @@ pub struct Report {
 struct State {
     destination: String,
     table: Option<String>,
+    input_bytes: Option<u64>,
     report: Report,
     /// Bytes of the file of errors.
     errors: u64,
@@ -133,6 +136,7 @@ impl Import {
         let new = State {
             destination: client.address(),
             table: self.table.clone(),
+            input_bytes: self.input_bytes,
             report: Report::default(),
             errors: 0,
         };
@@ -152,6 +156,10 @@ impl Import {
                     path.display()
                 ))
             }
+            Some(found) if found.input_bytes != new.input_bytes => refused(format!(
+                "the file is not the one whose import was interrupted: remove {} to begin anew",
+                path.display()
+            )),
             Some(found) => Ok(found),
         }
     }

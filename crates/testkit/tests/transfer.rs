@@ -317,6 +317,11 @@ fn an_import_that_is_killed_goes_on() {
     }
     let refused = text(&run(here, &server, &arguments[..3]));
     assert!(refused.contains("add --resume"), "{refused}");
+    let whole = fs::read(here.join("in.ndjson")).unwrap();
+    fs::write(here.join("in.ndjson"), &whole[..whole.len() / 2]).unwrap();
+    let refused = text(&run(here, &server, &arguments));
+    assert!(refused.contains("not the one"), "{refused}");
+    fs::write(here.join("in.ndjson"), &whole).unwrap();
     let said = succeed(here, &server, &arguments);
     assert!(said.contains("of 12000 rows into People"), "{said}");
     assert!(!progress.exists());
