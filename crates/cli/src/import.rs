@@ -250,3 +250,45 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.push(suffix);
     name.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        import: ImportCommand,
+    }
+
+    fn parsed(arguments: &[&str]) -> Option<String> {
+        let line = Line::try_parse_from([&["import"], arguments].concat()).ok()?;
+        Some(match line.import {
+            ImportCommand { source: Some(Source::Azurite { file, .. }), .. } => {
+                format!("azurite {}", file.display())
+            }
+            ImportCommand { table, file, .. } => {
+                format!("{} {}", table.unwrap_or_default(), file.unwrap_or_default().display())
+            }
+        })
+    }
+
+    #[test]
+    fn a_table_or_azurite() {
+        let cases: &[(&[&str], Option<&str>)] = &[
+            (&["People", "people.csv"], Some("People people.csv")),
+            (&["People", "-", "--create", "--on-conflict", "merge"], Some("People -")),
+            (&["azurite", "db.json", "--jobs", "2"], Some("azurite db.json")),
+            (&["Azurite", "db.json"], Some("Azurite db.json")),
+            (&["People"], None),
+            (&["azurite"], None),
+            (&[], None),
+            (&["People", "people.csv", "--jobs", "0"], None),
+            (&["People", "people.csv", "--on-conflict", "guess"], None),
+        ];
+        for (arguments, expected) in cases {
+            assert_eq!(parsed(arguments).as_deref(), *expected, "{arguments:?}");
+        }
+    }
+}
