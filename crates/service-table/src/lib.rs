@@ -3,11 +3,13 @@
 //! A [`TableService`] takes parsed values, asks the caller's grant, turns an operation into one call of the
 //! store and answers in its own words: [`TableError`]. It keeps nothing between calls.
 
+mod changes;
 mod entity;
 mod error;
 mod query;
 mod table;
 
+pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use entity::{Action, Match, Operation};
 pub use error::TableError;
 pub use query::{EntityPage, EntityQuery};

@@ -1,6 +1,7 @@
 //! The one `match` on operations: ask the service, encode, answer.
 
 use super::error::Failure;
+use super::feed;
 use super::reply::Reply;
 use super::router::{Operation, QueryEntities, Refused};
 use http::StatusCode;
@@ -69,6 +70,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::plain(StatusCode::NO_CONTENT))
         }
         Operation::QueryEntities(query) => query_entities(cx, query).await,
+        Operation::Changes(wanted) => feed::read(cx, wanted).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
@@ -263,7 +265,7 @@ impl<'a> Context<'a> {
         Ok(body)
     }
 
-    fn encoding<'b>(
+    pub(crate) fn encoding<'b>(
         &'b self,
         table: &'b TableName,
         select: Option<&'b Select>,
@@ -278,6 +280,6 @@ impl<'a> Context<'a> {
     }
 }
 
-fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
+pub(crate) fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
     Failure::Table(error.into())
 }

@@ -12,6 +12,7 @@ mod body;
 mod cors;
 mod dispatch;
 mod error;
+mod feed;
 mod head;
 mod reply;
 mod router;
@@ -39,9 +40,11 @@ use rowhouse_types::{Timestamp, limits};
 use rowhouse_wire::media::Metadata;
 use rowhouse_wire::uri::Query;
 use rowhouse_wire::version::ApiVersion;
+use shares::Shares;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// What a client that shows no acceptable token is told; its SDK wants to read an authority from it.
 const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/authorize \
@@ -78,6 +81,8 @@ pub struct TableHandlerConfig {
     pub guard_public_key: bool,
     /// Names by which this server is called, beside addresses and `localhost`.
     pub own_hosts: Vec<String>,
+    /// Turns true when the server stops: nobody waits for changes any longer.
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// Answers requests to the Table service.
@@ -85,6 +90,8 @@ pub struct TableHandlerConfig {
 pub struct TableHandler {
     config: TableHandlerConfig,
     admission: Admission,
+    /// Requests that wait for changes: they are not worked on, and still are not without limit.
+    waiting: Arc<Shares>,
     bodies: body::Budget,
     answers: body::Budget,
 }
@@ -93,9 +100,10 @@ impl TableHandler {
     /// Ready to answer.
     pub fn new(config: TableHandlerConfig) -> Self {
         let admission = Admission::new(config.max_requests, config.max_scans);
+        let waiting = Shares::new(limits::CHANGES_WAITING_MAX);
         let bodies = body::Budget::new(config.max_body_bytes);
         let answers = body::Budget::new(config.max_body_bytes);
-        Self { config, admission, bodies, answers }
+        Self { config, admission, waiting, bodies, answers }
     }
 }
 
@@ -276,6 +284,23 @@ impl TableHandler {
             deadline: Instant::now() + page_time(&head)?,
             now,
         };
+        if let router::Route::Changes(name) = route {
+            if address.secondary {
+                return Err(Failure::ParameterValue);
+            }
+            let mut wanted = router::changes(name, &head)?;
+            if wanted.wait.is_zero() {
+                return self.read_changes(cx, wanted).await;
+            }
+            wanted.from = self.wait_for_changes(cx, &wanted).await?;
+            // The right to read may have ended meanwhile.
+            let now = self.config.clock.now();
+            let account = authenticate::find_account(&self.config.accounts, &address).await?;
+            let authenticator = Authenticator { now, ..authenticator };
+            let grant = authenticator.grant(&account, &address, &head, assumed).await?;
+            let cx = Context { account: &account, grant: &grant, now, ..cx };
+            return self.read_changes(cx, wanted).await;
+        }
         if route == router::Route::Batch {
             let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
             let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));

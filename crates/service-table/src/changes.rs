@@ -1,0 +1,143 @@
+//! The change feed: what became of the entities of one table, in the order in which it did.
+//!
+//! A reader goes from page to page by [`Bookmark`]s. Every change that is kept is told at least once; those of an
+//! entity in the order in which they were made. Changes of entities outside the caller's range are left out, and
+//! do not end a wait.
+
+use crate::{Caller, TableError, TableService};
+use rowhouse_store::{Change, Changes, ChangesWanted, Kept, Table};
+use rowhouse_types::{Access, Grant, TableName, Timestamp, limits};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the log while others write to the store all the time.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How far a reader of one table's changes has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// Id of the table: a later one of the same name has another.
+    pub table: u64,
+    /// When that table was created: the same id in another store is another table.
+    pub created: Timestamp,
+    /// All changes up to this place are told,
+    pub place: u64,
+    /// and so many of those after it: not none only inside a batch too large for one answer.
+    pub told: usize,
+}
+
+/// Where to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangesFrom {
+    /// With the oldest change that is kept.
+    Beginning,
+    /// With what comes next.
+    Now,
+    /// Where an earlier page ended.
+    After(Bookmark),
+}
+
+/// Which changes are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangesQuery {
+    /// Where to start.
+    pub from: ChangesFrom,
+    /// About how many; a batch is not cut.
+    pub limit: usize,
+    /// If there is none, wait for one until then.
+    pub wait_until: Instant,
+}
+
+/// A change and where it stands.
+#[derive(Clone, Debug)]
+pub struct ChangeItem {
+    /// The change.
+    pub change: Change,
+    /// Where a reader is that has everything before it.
+    pub before: Bookmark,
+}
+
+/// Some changes.
+#[derive(Clone, Debug)]
+pub struct ChangesPage {
+    /// In order.
+    pub items: Vec<ChangeItem>,
+    /// Where the next page starts.
+    pub next: Bookmark,
+    /// Whether there was more when the page was asked for.
+    pub more: bool,
+}
+
+impl TableService {
+    /// Reads changes of one table, or waits for one.
+    pub async fn changes(
+        &self,
+        caller: Caller<'_>,
+        name: &TableName,
+        query: ChangesQuery,
+    ) -> Result<ChangesPage, TableError> {
+        caller.grant.check(Access::ReadEntities, Some(name))?;
+        let table = self.table(caller, name).await?;
+        let kept = self.store.kept_changes().await?.ok_or(TableError::ChangesNotKept)?;
+        let mut mark = start(&table, kept, query.from)?;
+        loop {
+            let looked = Instant::now();
+            let found = self.store.changes(wanted(&table, mark, query.limit, looked)).await?;
+            let page = page(caller.grant, mark, found, kept.until);
+            if !page.items.is_empty() || query.wait_until <= Instant::now() {
+                return Ok(page);
+            }
+            mark = page.next;
+            self.wait(mark.place, query.wait_until).await?;
+            tokio::time::sleep_until((looked + LOOK_EVERY).into()).await;
+        }
+    }
+
+    /// Waits until anything at all is written after the place.
+    async fn wait(&self, after: u64, wait_until: Instant) -> Result<(), TableError> {
+        let any = ChangesWanted { after, table: None, limit: 1, max_bytes: 1, wait_until };
+        self.store.changes(any).await?;
+        Ok(())
+    }
+}
+
+/// The bookmark to start from, if everything after it is there.
+fn start(table: &Table, kept: Kept, from: ChangesFrom) -> Result<Bookmark, TableError> {
+    let mark = |place| Bookmark { table: table.id.0, created: table.created, place, told: 0 };
+    let mark = match from {
+        ChangesFrom::Beginning => mark(kept.after),
+        ChangesFrom::Now => mark(kept.until),
+        ChangesFrom::After(bookmark) => bookmark,
+    };
+    let of_table = mark.table == table.id.0 && mark.created == table.created;
+    if of_table && kept.after <= mark.place { Ok(mark) } else { Err(TableError::ChangesExpired) }
+}
+
+fn wanted(table: &Table, mark: Bookmark, limit: usize, now: Instant) -> ChangesWanted {
+    ChangesWanted {
+        after: mark.place,
+        table: Some(table.id),
+        limit: limit.saturating_add(mark.told),
+        max_bytes: limits::PAGE_BYTES_MAX,
+        wait_until: now,
+    }
+}
+
+/// What of the changes after a bookmark is news to the caller.
+fn page(grant: &Grant, mark: Bookmark, found: Changes, until: u64) -> ChangesPage {
+    let mut before = Bookmark { told: 0, ..mark };
+    let mut last = None;
+    let mut items = Vec::with_capacity(found.changes.len());
+    for (index, change) in found.changes.into_iter().enumerate() {
+        match last.replace(change.place) {
+            Some(place) if place != change.place => before = Bookmark { place, told: 0, ..before },
+            Some(_) => before.told += 1,
+            None => {}
+        }
+        let key = (change.key.partition.as_str(), change.key.row.as_str());
+        if mark.told <= index && grant.check_key(key.0, key.1).is_ok() {
+            items.push(ChangeItem { change, before });
+        }
+    }
+    let next = Bookmark { place: found.next, told: 0, ..mark };
+    ChangesPage { items, next, more: found.next < until }
+}
