@@ -12,6 +12,7 @@ use rowhouse_types::{EntityKey, Record, StoredPolicy, TableName, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What can be done to accounts and tables.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) enum Change {
     SetKeys(AccountId, [Box<[u8]>; 2]),
     SetSetting { account: AccountId, name: Box<str>, value: Option<Box<[u8]>> },
     RemoveAccount(AccountId),
+    /// How long changes of entities are kept, if at all.
+    KeepChanges(Option<Duration>),
 }
 
 /// The state that a group works on until it is committed.
@@ -35,6 +38,8 @@ pub(crate) struct Draft {
     pub(crate) dropped: Vec<TableId>,
     /// Cached records that this group replaces: they are back in the cache after the commit.
     pub(crate) refreshed: Vec<Refreshed>,
+    /// What the batch at hand leaves, for the log.
+    pub(crate) log: Vec<u8>,
 }
 
 impl Draft {
@@ -71,7 +76,8 @@ impl Change {
             | Self::DropTable(_)
             | Self::CreateAccount(_)
             | Self::SetKeys(..)
-            | Self::RemoveAccount(_) => 256,
+            | Self::RemoveAccount(_)
+            | Self::KeepChanges(_) => 256,
         }
     }
 
@@ -97,10 +103,22 @@ impl Change {
                 set_setting(conn, draft, account, name, value)
             }
             Self::RemoveAccount(account) => remove_account(conn, draft, account),
+            Self::KeepChanges(retention) => {
+                keep_changes(&mut draft.marks, retention);
+                return Ok(Answer::Done);
+            }
         }?;
         draft.catalogue_changed = true;
         Ok(answer)
     }
+}
+
+/// What was kept while nothing was asked for is not complete, so it counts as gone.
+fn keep_changes(marks: &mut Marks, retention: Option<Duration>) {
+    if marks.retention.is_none() || retention.is_none() {
+        marks.changes_after = marks.sequence;
+    }
+    marks.retention = retention;
 }
 
 fn create_table(

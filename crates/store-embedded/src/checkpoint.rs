@@ -18,6 +18,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Frames that are copied in a moment.
+const LITTLE: i32 = 256;
+/// How often the log is copied before it starts again, at most.
+const COPIES_MAX: usize = 4;
+
 /// How the committer and the sweep ask for a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
@@ -123,18 +128,9 @@ fn is_copied(conn: &Connection) -> bool {
 fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
     let hard = shared.tuning.wal_hard_frames;
     let _let_go = shared.readers.let_go();
-    let frames = match conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
-        Ok((frames, _)) => frames,
-        Err(error) if is_busy(&error) => return Ok(()),
-        // The log has it all, and the next attempt copies the same again. Commits may go on if they fit.
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-            tracing::warn!("the disk is full: the log cannot be copied into the database");
-            shared.checkpoints.pause(shared.tuning.restart_pause);
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    if frames < hard {
+    let Some(frames) = copy(conn, shared)? else { return Ok(()) };
+    // A view of the past needs the log as it is, for longer than anybody should wait.
+    if frames < hard || shared.frozen.load(Ordering::Acquire) > 0 {
         return Ok(());
     }
     let patience = match frames / hard {
@@ -155,6 +151,31 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
         }
         Err(error) => Err(error),
     }
+}
+
+/// Copies what is in the log while commits go on, again until little is left: what is left is copied while nobody can
+/// commit. The number of frames in the log, or none if it could not be copied.
+fn copy(conn: &Connection, shared: &Shared) -> Result<Option<i32>, rusqlite::Error> {
+    let mut frames = 0;
+    for _ in 0..COPIES_MAX {
+        match conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
+            Ok((all, copied)) => {
+                frames = all;
+                if all < shared.tuning.wal_hard_frames || all - copied < LITTLE {
+                    break;
+                }
+            }
+            Err(error) if is_busy(&error) => return Ok(None),
+            // The log has it all, and the next attempt copies the same again. Commits may go on if they fit.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                tracing::warn!("the disk is full: the log cannot be copied into the database");
+                shared.checkpoints.pause(shared.tuning.restart_pause);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(frames))
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

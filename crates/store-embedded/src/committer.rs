@@ -5,8 +5,10 @@
 //! not be spoken of before it is durable. Groups form by themselves while the last commit waits for
 //! the disk; there is no timer. Because there is no other writer, the order of arrival explains every answer.
 
+use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
-use crate::entity::Place;
+use crate::entity::{Effect, Place};
+use crate::log;
 use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
 use crate::store::Shared;
@@ -102,6 +104,7 @@ impl Committer {
             catalogue_changed: false,
             dropped: Vec::new(),
             refreshed: Vec::new(),
+            log: Vec::new(),
         };
         let mut answers = Vec::with_capacity(group.len());
         for work in group {
@@ -121,6 +124,7 @@ impl Committer {
             Work::Change(change) => change.apply(&self.conn, draft, self.clock.now()),
             Work::Sweep(table) => sweep::step(&self.conn, table, tuning),
             Work::FreePages { vacuum } => sweep::free_pages(&self.conn, vacuum),
+            Work::TrimLog => log::trim(&self.conn, &mut draft.marks, self.clock.now(), tuning),
         };
         match result {
             Ok(answer) => Ok(Ok(answer)),
@@ -135,48 +139,72 @@ impl Committer {
             return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
         }
         let count = batch.commands.len();
+        let mut timestamps = Vec::with_capacity(count);
         // A lone command that is rejected has written nothing, so there is nothing to take back.
         let guarded = count > 1;
         if guarded {
             self.execute("SAVEPOINT batch")?;
         }
         let refreshed = draft.refreshed.len();
+        draft.log.clear();
         for (index, command) in batch.commands.into_iter().enumerate() {
-            if let Err(fault) = self.command(command, draft, tick) {
-                let error = fault.at(index)?;
-                draft.refreshed.truncate(refreshed);
-                if guarded {
-                    self.execute("ROLLBACK TO batch")?;
-                    self.execute("RELEASE batch")?;
+            match self.command(command, draft, tick) {
+                Ok(timestamp) => timestamps.push(timestamp),
+                Err(fault) => {
+                    let error = fault.at(index)?;
+                    draft.refreshed.truncate(refreshed);
+                    if guarded {
+                        self.execute("ROLLBACK TO batch")?;
+                        self.execute("RELEASE batch")?;
+                    }
+                    return Ok(Err(error));
                 }
-                return Ok(Err(error));
             }
         }
         if guarded {
             self.execute("RELEASE batch")?;
         }
-        draft.marks.tick = tick;
+        // What was restored may have been written by a clock ahead of this one.
+        draft.marks.tick = timestamps.iter().fold(tick, |latest, it| latest.max(*it));
         draft.marks.sequence += 1;
+        if !draft.log.is_empty() {
+            log::append(&self.conn, draft.marks.sequence, tick, &draft.log)?;
+        }
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         let sequence = draft.marks.sequence;
-        Ok(Ok(Answer::Committed(Committed { sequence, timestamps: vec![tick; count] })))
+        Ok(Ok(Answer::Committed(Committed { sequence, timestamps })))
     }
 
-    fn command(&self, command: Command, draft: &mut Draft, tick: Timestamp) -> Result<(), Fault> {
+    /// Runs a command of a batch and tells the Timestamp of its entity.
+    fn command(
+        &self,
+        command: Command,
+        draft: &mut Draft,
+        tick: Timestamp,
+    ) -> Result<Timestamp, Fault> {
         let Command::Entity { table, key, condition, write } = command;
         if !draft.catalogue.has_table(table) {
             return Err(Fault::Rejected(Conflict::TableNotFound));
         }
         let inline_bytes = self.shared.tuning.inline_bytes;
         let place = Place { conn: &self.conn, table, key: &key, inline_bytes };
-        let stored = place.apply(condition, write, tick)?;
+        let effect = place.apply(condition, write, tick)?;
+        let stored = match effect {
+            Effect::Stored(record) => Some(record),
+            Effect::Removed => None,
+            Effect::Nothing => return Ok(tick),
+        };
+        if draft.marks.retention.is_some() {
+            log::push(&mut draft.log, table, &key, stored.as_ref());
+        }
+        let timestamp = stored.as_ref().map_or(tick, |record| record.as_ref().timestamp());
         let batch = draft.marks.sequence + 1;
         let was_cached = self.shared.records.forget(table, &key, batch);
         let was_refreshed = draft.withdraw(table, &key, batch);
         if let (true, Some(record)) = (was_cached || was_refreshed, stored) {
             draft.refreshed.push(Refreshed { table, key, record, batch });
         }
-        Ok(())
+        Ok(timestamp)
     }
 
     /// Makes a committed group visible.
@@ -188,6 +216,9 @@ impl Committer {
         }
         if draft.catalogue_changed {
             self.shared.catalogue.store(Arc::new(draft.catalogue));
+        }
+        if self.marks.retention.is_some() {
+            self.shared.committed.send_replace(self.marks.sequence);
         }
         for table in draft.dropped {
             // The sweep may have ended already; then it finds the table when the store is opened.
@@ -238,6 +269,15 @@ impl Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
+    }
+}
+
+impl From<LoadError> for Fault {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Sqlite(error) => Self::Sqlite(error),
+            LoadError::Damaged(what) => Self::Corrupt(what),
+        }
     }
 }
 

@@ -46,6 +46,17 @@ pub(crate) struct Place<'a> {
     pub(crate) inline_bytes: usize,
 }
 
+/// What a command did.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// The entity is this now.
+    Stored(Record),
+    /// The entity is gone.
+    Removed,
+    /// There was nothing to remove.
+    Nothing,
+}
+
 /// What is stored there.
 struct Old {
     /// The number of the row in `large`, if the record is there.
@@ -54,21 +65,25 @@ struct Old {
 }
 
 impl Place<'_> {
-    /// Runs a command and tells what is stored then; a rejected one has changed nothing.
+    /// Runs a command and tells what it did; a rejected one has changed nothing.
     pub(crate) fn apply(
         self,
         condition: Condition,
         write: Write,
         tick: Timestamp,
-    ) -> Result<Option<Record>, Fault> {
+    ) -> Result<Effect, Fault> {
         match write {
             Write::Put(mut record) => {
                 record.stamp(tick);
                 self.put(condition, &record)?;
-                Ok(Some(record))
+                Ok(Effect::Stored(record))
             }
-            Write::Merge(patch) => self.merge(condition, patch, tick).map(Some),
-            Write::Delete => self.delete(condition).map(|()| None),
+            Write::Restore(record) => {
+                self.put(condition, &record)?;
+                Ok(Effect::Stored(record))
+            }
+            Write::Merge(patch) => self.merge(condition, patch, tick).map(Effect::Stored),
+            Write::Delete => self.delete(condition),
         }
     }
 
@@ -117,7 +132,7 @@ impl Place<'_> {
         }
     }
 
-    fn delete(self, condition: Condition) -> Result<(), Fault> {
+    fn delete(self, condition: Condition) -> Result<Effect, Fault> {
         let changed = match condition {
             Condition::Absent => 0,
             Condition::Any | Condition::Exists => self.execute(DELETE_INLINE, &[])?,
@@ -127,15 +142,14 @@ impl Place<'_> {
             },
         };
         if changed == 1 {
-            return Ok(());
+            return Ok(Effect::Removed);
         }
         let old = self.read()?;
         judge(condition, old.as_ref())?;
-        if let Some(old) = old {
-            self.execute(DELETE, &[])?;
-            self.delete_large(&old)?;
-        }
-        Ok(())
+        let Some(old) = old else { return Ok(Effect::Nothing) };
+        self.execute(DELETE, &[])?;
+        self.delete_large(&old)?;
+        Ok(Effect::Removed)
     }
 
     fn read(self) -> Result<Option<Old>, Fault> {

@@ -8,7 +8,8 @@
 //!
 //! Beside these, one thread copies the write-ahead log into the database and keeps the log bounded
 //! (`checkpoint`), and one deletes the entities of dropped tables and gives their space back
-//! (`sweep`).
+//! (`sweep`). If so asked, what every batch left is kept for a while (`log`); a view of the whole store at one moment
+//! (`frozen`) is what backups are made from.
 //!
 //! After a failed write the store refuses every further change until it is opened again (`health`):
 //! it never acknowledges what may not be on disk. The file is described in `docs/formats/embedded.md`.
@@ -21,7 +22,9 @@ mod checkpoint;
 mod committer;
 mod directory;
 mod entity;
+mod frozen;
 mod health;
+mod log;
 mod queue;
 mod reader;
 mod scan;

@@ -34,6 +34,8 @@ pub(crate) enum Work {
     Sweep(TableId),
     /// Give some free pages back, if so told, and count the others.
     FreePages { vacuum: bool },
+    /// Remove some changes that need not be kept.
+    TrimLog,
 }
 
 /// What the committer says; which variant follows from the work.
@@ -151,7 +153,7 @@ impl Work {
     fn commands(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.commands.len().max(1),
-            Self::Change(_) | Self::Sweep(_) | Self::FreePages { .. } => 1,
+            Self::Change(_) | Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => 1,
         }
     }
 
@@ -162,14 +164,16 @@ impl Work {
             Self::Batch(batch) => batch.commands.iter().fold(OVERHEAD, |sum, command| {
                 let Command::Entity { key, write, .. } = command;
                 let record = match write {
-                    Write::Put(record) | Write::Merge(record) => record.as_bytes().len(),
+                    Write::Put(record) | Write::Restore(record) | Write::Merge(record) => {
+                        record.as_bytes().len()
+                    }
                     Write::Delete => 0,
                 };
                 let keys = key.partition.as_str().len() + key.row.as_str().len();
                 sum + OVERHEAD + keys + record
             }),
             Self::Change(change) => OVERHEAD + change.bytes(),
-            Self::Sweep(_) | Self::FreePages { .. } => OVERHEAD,
+            Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => OVERHEAD,
         }
     }
 }

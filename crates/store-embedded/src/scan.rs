@@ -5,12 +5,12 @@
 
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
-use crate::reader::Readers;
 use crate::store::Shared;
 use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId};
 use rowhouse_types::{KeyRange, Position, RecordRef, Row};
 use rusqlite::{Connection, Rows, params};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -24,29 +24,55 @@ const LONG_FILTER: usize = 64;
 pub(crate) const FROM: &str = "SELECT pk, rk, record FROM entities
     WHERE table_id = ?1 AND (pk, rk) >= (?2, ?3) ORDER BY pk, rk";
 
-/// What waits for a scan thread.
-#[derive(Debug, Default)]
+/// What waits for a thread that reads.
+#[derive(Default)]
 pub(crate) struct Scans {
     state: Mutex<State>,
     filled: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    jobs: VecDeque<ScanJob>,
+    jobs: VecDeque<Job>,
     closed: bool,
 }
 
-/// A page and who waits for it.
-#[derive(Debug)]
-pub(crate) struct ScanJob {
-    pub(crate) table: TableId,
-    pub(crate) scan: Scan,
-    pub(crate) reply: oneshot::Sender<Result<Page, StoreError>>,
+/// Something to be read, which sends the answer itself.
+type Job = Box<dyn FnOnce(&Connection, &Arc<Shared>) + Send>;
+
+impl fmt::Debug for Scans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scans").field("jobs", &self.lock().jobs.len()).finish_non_exhaustive()
+    }
 }
 
 impl Scans {
-    pub(crate) fn push(&self, job: ScanJob, most: usize) -> Result<(), StoreError> {
+    /// Has a thread read something, unless too many wait already. The reading is told by the last argument
+    /// whether anybody still waits for it.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        most: usize,
+        read: impl FnOnce(&Connection, &Arc<Shared>, &dyn Fn() -> bool) -> Result<T, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = move |conn: &Connection, shared: &Arc<Shared>| {
+            if reply.is_closed() {
+                return;
+            }
+            let work = || read(conn, shared, &|| reply.is_closed());
+            // A panic costs its caller the answer, not the others a thread.
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let panicked = |_| Err(StoreError::unavailable("reading panicked"));
+            let _ = reply.send(result.unwrap_or_else(panicked));
+        };
+        self.push(Box::new(job), most)?;
+        let stopped = |_| Err(StoreError::unavailable("the store is closed"));
+        answer.await.unwrap_or_else(stopped)
+    }
+
+    fn push(&self, job: Job, most: usize) -> Result<(), StoreError> {
         let mut state = self.lock();
         if state.closed {
             return Err(StoreError::unavailable("the store is closed"));
@@ -71,7 +97,7 @@ impl Scans {
         drop(dropped);
     }
 
-    fn take(&self) -> Option<ScanJob> {
+    fn take(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -89,22 +115,15 @@ impl Scans {
     }
 }
 
-/// The life of a scan thread.
-pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
-    while let Some(ScanJob { table, scan, reply }) = shared.scans.take() {
-        if reply.is_closed() {
-            continue;
-        }
-        let work = || page(conn, shared, table, &scan, &|| reply.is_closed());
-        // A panic costs its caller the page, not the others a thread.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        let result =
-            result.unwrap_or_else(|_| Err(StoreError::unavailable("reading a page panicked")));
-        let _ = reply.send(result);
+/// The life of a thread that reads.
+pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>, scans: &Scans) {
+    while let Some(job) = scans.take() {
+        job(conn, shared);
     }
 }
 
-fn page(
+/// Reads a page of what is committed now.
+pub(crate) fn page(
     conn: &Connection,
     shared: &Shared,
     table: TableId,
@@ -113,13 +132,34 @@ fn page(
 ) -> Result<Page, StoreError> {
     let not_found = || StoreError::rejected(Conflict::TableNotFound);
     shared.has_table(table).then_some(()).ok_or_else(not_found)?;
+    let latest = |conn| -> Result<Page, Fault> {
+        let _view = View::begin(conn)?;
+        // What a page shows, point reads show from now on.
+        shared.readers.advance(entity::last_batch(conn)?);
+        read(conn, table, scan, abandoned)
+    };
+    let page = latest(conn).map_err(Fault::into_store_error)?;
+    // If it is there now it was not being swept when the view was taken.
+    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
+    Ok(page)
+}
+
+/// Reads a page within the read transaction that is open.
+pub(crate) fn read(
+    conn: &Connection,
+    table: TableId,
+    scan: &Scan,
+    abandoned: &dyn Fn() -> bool,
+) -> Result<Page, Fault> {
     let long = scan.filter.as_ref().is_some_and(|filter| LONG_FILTER <= filter.terms());
     let rows_per_look = if long { 1 } else { ROWS_PER_LOOK };
     let page = Page::default();
     let mut reading = Reading { conn, scan, abandoned, rows_per_look, page, full: false };
-    reading.run(table, &shared.readers).map_err(Fault::into_store_error)?;
-    // If it is there now it was not being swept when the snapshot was taken.
-    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
+    for range in &scan.ranges {
+        if reading.range(table, range)? == Step::Stop {
+            break;
+        }
+    }
     Ok(reading.page)
 }
 
@@ -142,18 +182,6 @@ enum Step {
 }
 
 impl Reading<'_> {
-    fn run(&mut self, table: TableId, readers: &Readers) -> Result<(), Fault> {
-        let _snapshot = Snapshot::begin(self.conn)?;
-        // What a page shows, point reads show from now on.
-        readers.advance(entity::last_batch(self.conn)?);
-        for range in &self.scan.ranges {
-            if self.range(table, range)? == Step::Stop {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     fn range(&mut self, table: TableId, range: &KeyRange) -> Result<Step, Fault> {
         let mut statement = self.conn.prepare_cached(FROM)?;
         let start = &range.start;
@@ -225,16 +253,16 @@ fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, Fault>
 }
 
 /// A read transaction that ends with the scope.
-struct Snapshot<'a>(&'a Connection);
+pub(crate) struct View<'a>(&'a Connection);
 
-impl<'a> Snapshot<'a> {
-    fn begin(conn: &'a Connection) -> Result<Self, rusqlite::Error> {
+impl<'a> View<'a> {
+    pub(crate) fn begin(conn: &'a Connection) -> Result<Self, rusqlite::Error> {
         conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
         Ok(Self(conn))
     }
 }
 
-impl Drop for Snapshot<'_> {
+impl Drop for View<'_> {
     fn drop(&mut self) {
         let ended = self.0.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         if let Err(error) = ended {

@@ -19,7 +19,15 @@ pub(crate) const APPLICATION_ID: u32 = 0x526F_7768;
 #[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
 pub(crate) const VERSION: u32 = 1 + MIGRATIONS.len() as u32;
 /// What turns format n + 1 into n + 2, at index n.
-const MIGRATIONS: [&str; 0] = [];
+const MIGRATIONS: [&str; 1] = ["
+ALTER TABLE meta ADD COLUMN retention INTEGER;
+ALTER TABLE meta ADD COLUMN changes_after INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE changes (
+    sequence INTEGER PRIMARY KEY,
+    tick INTEGER NOT NULL,
+    batch BLOB NOT NULL
+) STRICT;
+"];
 
 /// Bytes of the database that readers may map into memory: address space, not memory. Pages beyond are read
 /// through the cache.
@@ -98,12 +106,18 @@ pub(crate) struct Marks {
     pub(crate) last_table: u64,
     /// The latest id of an account.
     pub(crate) last_account: u32,
+    /// How long changes are kept, if they are.
+    pub(crate) retention: Option<Duration>,
+    /// The changes of all batches after this one are there, if they are kept.
+    pub(crate) changes_after: u64,
 }
 
 impl Marks {
     pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
-        let mut statement =
-            conn.prepare("SELECT tick, sequence, last_table, last_account FROM meta WHERE id = 1")?;
+        let since_2 = if version(conn)? < 2 { "NULL, 0" } else { "retention, changes_after" };
+        let mut statement = conn.prepare_cached(&format!(
+            "SELECT tick, sequence, last_table, last_account, {since_2} FROM meta WHERE id = 1"
+        ))?;
         let mut rows = statement.query([])?;
         match rows.next()? {
             Some(row) => Ok(Self {
@@ -111,6 +125,10 @@ impl Marks {
                 sequence: number(row, 1)?,
                 last_table: number(row, 2)?,
                 last_account: number(row, 3)?,
+                retention: row.get::<_, Option<i64>>(4)?.map(|millis| {
+                    Duration::from_millis(millis.cast_unsigned())
+                }),
+                changes_after: number(row, 5)?,
             }),
             None => Err(LoadError::Damaged("the marks are missing".into())),
         }
@@ -118,7 +136,8 @@ impl Marks {
 
     pub(crate) fn save(&self, conn: &Connection) -> Result<(), rusqlite::Error> {
         conn.prepare_cached(
-            "UPDATE meta SET tick = ?1, sequence = ?2, last_table = ?3, last_account = ?4
+            "UPDATE meta SET tick = ?1, sequence = ?2, last_table = ?3, last_account = ?4,
+                 retention = ?5, changes_after = ?6
              WHERE id = 1",
         )?
         .execute(params![
@@ -126,6 +145,8 @@ impl Marks {
             self.sequence.cast_signed(),
             self.last_table.cast_signed(),
             self.last_account,
+            self.retention.map(|kept| i64::try_from(kept.as_millis()).unwrap_or(i64::MAX)),
+            self.changes_after.cast_signed(),
         ])?;
         Ok(())
     }
@@ -139,9 +160,10 @@ pub(crate) fn create(path: &Path, durability: Durability) -> Result<(), rusqlite
     conn.execute_batch(
         "PRAGMA page_size = 4096; PRAGMA encoding = 'UTF-8'; PRAGMA auto_vacuum = INCREMENTAL;",
     )?;
+    let later = MIGRATIONS.concat();
     conn.execute_batch(&format!(
         "BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};
-         {SCHEMA} COMMIT;"
+         {SCHEMA} {later} COMMIT;"
     ))?;
     use_log(&conn)?;
     conn.close().map_err(|(_, error)| error)

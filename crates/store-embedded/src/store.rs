@@ -4,12 +4,14 @@ use crate::cache::Cache;
 use crate::catalogue::Catalogue;
 use crate::change::Change;
 use crate::checkpoint::{self, Requests};
-use crate::committer::Committer;
+use crate::committer::{Committer, Fault};
 use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::frozen::Frozen;
 use crate::health::Health;
+use crate::log;
 use crate::queue::{Answer, Job, Queue, Refused, Work};
 use crate::reader::Readers;
-use crate::scan::{self, ScanJob, Scans};
+use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Note, Sweeper};
 use crate::tuning::Tuning;
@@ -17,19 +19,20 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_store::{
-    Account, AccountId, Batch, Committed, Conflict, NewAccount, Page, Placement, Scan, Store,
-    StoreError, Table, TableId,
+    Account, AccountId, Batch, Changes, ChangesWanted, Committed, Conflict, Kept, NewAccount, Page,
+    Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
 };
 use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use tokio::sync::oneshot;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
 
 /// Where and how to keep data.
 #[derive(Clone, Debug)]
@@ -90,6 +93,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
     pub(crate) records: Cache,
+    /// The last batch that is committed, as long as changes are kept.
+    pub(crate) committed: watch::Sender<u64>,
+    /// How many views of the past are open.
+    pub(crate) frozen: AtomicUsize,
     database: PathBuf,
     log: PathBuf,
 }
@@ -171,6 +178,8 @@ impl EmbeddedStore {
             counters: Counters::default(),
             readers: Readers::new(point_connections, marks.sequence),
             records: Cache::new(cache_bytes / 4),
+            committed: watch::Sender::new(marks.sequence),
+            frozen: AtomicUsize::new(0),
             database: directory.database(),
             log: directory.log(),
         });
@@ -182,7 +191,7 @@ impl EmbeddedStore {
         let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
             let shared = Arc::clone(&shared);
-            scans.push(spawn("rowhouse-scan", move || scan::run(&conn, &shared)));
+            scans.push(spawn("rowhouse-scan", move || scan::run(&conn, &shared, &shared.scans)));
         }
         let running = Running {
             notes,
@@ -227,6 +236,16 @@ impl EmbeddedStore {
         self.submit(Work::Change(change)).await
     }
 
+    /// Has a thread read something.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection, &Arc<Shared>, &dyn Fn() -> bool) -> Result<T, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
+        self.shared.scans.ask(self.shared.tuning.scan_jobs, read).await
+    }
+
     /// The current catalogue, unless the store is closed.
     fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
         self.shared.health.readable()?;
@@ -239,6 +258,10 @@ impl Shared {
     pub(crate) fn fail(&self, what: &str) {
         self.health.fail(what);
         self.queue.abandon();
+    }
+
+    pub(crate) fn database(&self) -> &Path {
+        &self.database
     }
 
     pub(crate) fn has_table(&self, table: TableId) -> bool {
@@ -262,10 +285,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.shared.scans.push(ScanJob { table, scan, reply }, self.shared.tuning.scan_jobs)?;
-        let stopped = |_| Err(StoreError::unavailable("the store is closed"));
-        answer.await.unwrap_or_else(stopped)
+        self.read(move |conn, shared, abandoned| scan::page(conn, shared, table, &scan, abandoned))
+            .await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
@@ -353,6 +374,39 @@ impl Store for EmbeddedStore {
         self.change(Change::RemoveAccount(account)).await.map(drop)
     }
 
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        let take = |_: &_, shared: &_, _: &dyn Fn() -> bool| {
+            Frozen::take(shared).map_err(Fault::into_store_error)
+        };
+        Ok(Box::new(self.read(take).await?))
+    }
+
+    async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
+        self.change(Change::KeepChanges(retention)).await.map(drop)
+    }
+
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError> {
+        self.read(|conn, _, _| log::kept(conn)).await
+    }
+
+    async fn changes(&self, mut wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        let mut committed = self.shared.committed.subscribe();
+        loop {
+            let seen = *committed.borrow_and_update();
+            let asked = wanted.clone();
+            let found = self.read(move |conn, shared, _| log::read(conn, shared, &asked)).await?;
+            let until = wanted.wait_until;
+            if !found.changes.is_empty() || until <= Instant::now() {
+                return Ok(found);
+            }
+            wanted.after = found.next;
+            if seen <= found.next {
+                // Whether a change or the time ended the wait, the log is looked at again.
+                let _ = tokio::time::timeout_at(until.into(), committed.changed()).await;
+            }
+        }
+    }
+
     fn ready(&self) -> Result<(), StoreError> {
         self.shared.health.writable()
     }
@@ -385,6 +439,8 @@ fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result
     shared.health.close();
     shared.queue.close();
     shared.scans.close();
+    // Whoever waits for a change learns that none will come.
+    shared.committed.send_modify(|_| {});
     shared.checkpoints.stop();
     // Their panics were told to whoever waited for them, and ended nothing that matters now.
     let _ = notes.send(Note::Stop);
@@ -410,7 +466,7 @@ fn tidy_up(conn: Connection) -> Result<(), rusqlite::Error> {
     conn.close().map_err(|(_, error)| error)
 }
 
-fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)

@@ -1,4 +1,5 @@
-//! Deletes the entities of dropped tables and gives the space back, a little at a time.
+//! Deletes the entities of dropped tables and the changes that are too old, and gives the space back, a little
+//! at a time.
 //!
 //! The thread here only decides when; every step is a job of the committer like any other, small
 //! enough not to be noticed, and none is asked for while others wait. What is left to do stands in the
@@ -54,6 +55,7 @@ impl Sweeper {
                 }
                 self.pause()?;
             }
+            swept |= self.trim()?;
             self.give_back(swept)?;
             match self.notes.recv_timeout(self.shared.tuning.free_pages_interval) {
                 Ok(Note::Dropped(table)) => self.pending.push_back(table),
@@ -66,6 +68,16 @@ impl Sweeper {
     /// One step; true if nothing of the table is left.
     fn sweep(&mut self, table: TableId) -> Result<bool, Ended> {
         Ok(matches!(self.ask(Work::Sweep(table))?, Some(Answer::Swept { finished: true })))
+    }
+
+    /// Removes changes that need not be kept; true if there were many.
+    fn trim(&mut self) -> Result<bool, Ended> {
+        let mut many = false;
+        while matches!(self.ask(Work::TrimLog)?, Some(Answer::Swept { finished: false })) {
+            many = true;
+            self.pause()?;
+        }
+        Ok(many)
     }
 
     /// Returns free pages to the file system: after a sweep those it freed, otherwise only when they are

@@ -5,8 +5,9 @@
 //! handle; speed is no concern of it.
 
 use crate::{
-    Account, AccountId, Batch, Command, Committed, Condition, Conflict, NewAccount, Page,
-    Placement, Scan, Store, StoreError, Table, TableId, Write,
+    Account, AccountId, Batch, Change, Changes, ChangesWanted, Command, Committed, Condition,
+    Conflict, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Write,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
@@ -17,7 +18,7 @@ use rowhouse_types::{
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A store in memory.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub struct ModelStore {
 }
 
 /// Everything that a durable engine would have on disk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     last_timestamp: Timestamp,
     last_sequence: u64,
@@ -37,10 +38,19 @@ struct State {
     accounts: BTreeMap<AccountName, Account>,
     tables: BTreeMap<TableId, Arc<Table>>,
     entities: BTreeMap<TableId, BTreeMap<EntityKey, Record>>,
+    /// How long changes are kept, if they are; all after that place, each with when it was made.
+    retention: Option<Duration>,
+    changes_after: u64,
+    changes: Vec<(Timestamp, Change)>,
 }
 
 /// What a batch has done so far; nothing of it is in the state until the whole batch has passed.
-type Changes = BTreeMap<(TableId, EntityKey), Option<Record>>;
+#[derive(Default)]
+struct Effects {
+    entities: BTreeMap<(TableId, EntityKey), Option<Record>>,
+    timestamps: Vec<Timestamp>,
+    changes: Vec<Change>,
+}
 
 impl ModelStore {
     /// An empty store.
@@ -71,58 +81,33 @@ impl Store for ModelStore {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        let state = self.state()?;
-        let entities = state.entities(table)?;
-        let mut page = Page::default();
-        let mut full = false;
-        let in_ranges = scan.ranges.iter().flat_map(|range| {
-            let inside =
-                move |key: &EntityKey| range.contains(key.partition.as_str(), key.row.as_str());
-            entities.iter().filter(move |(key, _)| inside(key))
-        });
-        for (key, record) in in_ranges {
-            let (partition, row) = (key.partition.as_str(), key.row.as_str());
-            let here = Some(rowhouse_types::Position::before(partition, row));
-            if page.examined > 0 && scan.deadline <= Instant::now() {
-                page.next = here;
-                break;
-            }
-            page.examined += 1;
-            let row = Row { partition, row, record: record.as_ref() };
-            if !scan.filter.as_ref().map_or(Ok(true), |filter| filter.matches(&row))? {
-                continue;
-            }
-            if full {
-                page.next = here;
-                break;
-            }
-            page.rows.push(&row);
-            full = scan.limit <= page.rows.len() || scan.max_bytes <= page.rows.byte_len();
-        }
-        Ok(page)
+        self.state()?.scan(table, &scan)
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let mut state = self.state()?;
         let timestamp = self.clock.now().max(state.last_timestamp.next());
-        let count = batch.commands.len();
-        let mut changes = Changes::new();
+        let mut effects = Effects::default();
         for (index, command) in batch.commands.into_iter().enumerate() {
-            state.run(command, timestamp, &mut changes).map_err(|error| match error {
+            state.run(command, timestamp, &mut effects).map_err(|error| match error {
                 StoreError::Rejected { reason, .. } => StoreError::Rejected { index, reason },
                 other => other,
             })?;
         }
-        for ((table, key), record) in changes {
+        let Effects { entities, timestamps, changes } = effects;
+        for ((table, key), record) in entities {
             let entities = state.entities.entry(table).or_default();
             match record {
                 Some(record) => entities.insert(key, record),
                 None => entities.remove(&key),
             };
         }
-        state.last_timestamp = timestamp;
+        state.last_timestamp = timestamps.iter().fold(timestamp, |latest, it| latest.max(*it));
         state.last_sequence += 1;
-        Ok(Committed { sequence: state.last_sequence, timestamps: vec![timestamp; count] })
+        if state.retention.is_some() {
+            state.changes.extend(changes.into_iter().map(|change| (timestamp, change)));
+        }
+        Ok(Committed { sequence: state.last_sequence, timestamps })
     }
 
     async fn table(
@@ -139,15 +124,9 @@ impl Store for ModelStore {
         from: Option<&FoldedName>,
         limit: usize,
     ) -> Result<Vec<Arc<Table>>, StoreError> {
-        let state = self.state()?;
-        let by_name: BTreeMap<_, _> = state
-            .tables
-            .values()
-            .filter(|table| table.account == account)
-            .map(|table| (table.name.folded(), table))
-            .collect();
-        let listed = by_name.iter().filter(|(name, _)| from.is_none_or(|from| from <= *name));
-        Ok(listed.take(limit).map(|(_, table)| Arc::clone(table)).collect())
+        let by_name = self.state()?.tables_of(account);
+        let listed = by_name.into_iter().filter(|(name, _)| from.is_none_or(|from| from <= name));
+        Ok(listed.take(limit).map(|(_, table)| table).collect())
     }
 
     async fn create_table(
@@ -259,6 +238,41 @@ impl Store for ModelStore {
         Ok(())
     }
 
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        Ok(Box::new(Frozen(self.state()?.clone())))
+    }
+
+    async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        if state.retention.is_none() || retention.is_none() {
+            state.changes.clear();
+            state.changes_after = state.last_sequence;
+        }
+        state.retention = retention;
+        Ok(())
+    }
+
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError> {
+        let mut state = self.state()?;
+        state.forget_changes(self.clock.now());
+        let kept = Kept { after: state.changes_after, until: state.last_sequence };
+        Ok(state.retention.map(|_| kept))
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        loop {
+            let found = {
+                let mut state = self.state()?;
+                state.forget_changes(self.clock.now());
+                state.changes(&wanted)?
+            };
+            if !found.changes.is_empty() || wanted.wait_until <= Instant::now() {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     fn ready(&self) -> Result<(), StoreError> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(StoreError::unavailable("the store is closed"));
@@ -269,6 +283,29 @@ impl Store for ModelStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.closed.store(true, Ordering::SeqCst);
         Ok(())
+    }
+}
+
+/// A copy of everything.
+#[derive(Debug)]
+struct Frozen(State);
+
+#[async_trait]
+impl Snapshot for Frozen {
+    fn place(&self) -> u64 {
+        self.0.last_sequence
+    }
+
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        Ok(self.0.accounts.values().cloned().map(Arc::new).collect())
+    }
+
+    async fn tables(&self, account: AccountId) -> Result<Vec<Arc<Table>>, StoreError> {
+        Ok(self.0.tables_of(account).into_values().collect())
+    }
+
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        self.0.scan(table, &scan)
     }
 }
 
@@ -288,17 +325,88 @@ impl State {
         found.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))
     }
 
-    /// Judges one command against the state and the changes before it, and adds its own.
+    fn tables_of(&self, account: AccountId) -> BTreeMap<FoldedName, Arc<Table>> {
+        let tables = self.tables.values().filter(|table| table.account == account);
+        tables.map(|table| (table.name.folded(), Arc::clone(table))).collect()
+    }
+
+    fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
+        let entities = self.entities(table)?;
+        let mut page = Page::default();
+        let mut full = false;
+        let in_ranges = scan.ranges.iter().flat_map(|range| {
+            let inside =
+                move |key: &EntityKey| range.contains(key.partition.as_str(), key.row.as_str());
+            entities.iter().filter(move |(key, _)| inside(key))
+        });
+        for (key, record) in in_ranges {
+            let (partition, row) = (key.partition.as_str(), key.row.as_str());
+            let here = Some(rowhouse_types::Position::before(partition, row));
+            if page.examined > 0 && scan.deadline <= Instant::now() {
+                page.next = here;
+                break;
+            }
+            page.examined += 1;
+            let row = Row { partition, row, record: record.as_ref() };
+            if !scan.filter.as_ref().map_or(Ok(true), |filter| filter.matches(&row))? {
+                continue;
+            }
+            if full {
+                page.next = here;
+                break;
+            }
+            page.rows.push(&row);
+            full = scan.limit <= page.rows.len() || scan.max_bytes <= page.rows.byte_len();
+        }
+        Ok(page)
+    }
+
+    /// Drops the changes that are too old.
+    fn forget_changes(&mut self, now: Timestamp) {
+        let Some(retention) = self.retention else { return };
+        let ticks = u64::try_from(retention.as_nanos() / 100).unwrap_or(u64::MAX);
+        let oldest = now.ticks().saturating_sub(ticks);
+        let stale = self.changes.iter().take_while(|(made, _)| made.ticks() < oldest).count();
+        if let Some((_, last)) = self.changes.drain(..stale).last() {
+            self.changes_after = last.place;
+        }
+    }
+
+    fn changes(&self, wanted: &ChangesWanted) -> Result<Changes, StoreError> {
+        let reaches = self.changes_after <= wanted.after && wanted.after <= self.last_sequence;
+        if self.retention.is_none() || !reaches {
+            return Err(StoreError::rejected(Conflict::ChangesNotKept));
+        }
+        let mut found = Changes { changes: Vec::new(), next: self.last_sequence };
+        let mut bytes = 0;
+        for (_, change) in self.changes.iter().filter(|(_, change)| wanted.after < change.place) {
+            let last = found.changes.last().map(|last: &Change| last.place);
+            let full = wanted.limit <= found.changes.len() || wanted.max_bytes <= bytes;
+            if let Some(place) = last.filter(|place| full && *place < change.place) {
+                found.next = place;
+                break;
+            }
+            if wanted.table.is_none_or(|table| table == change.table) {
+                let record = change.record.as_ref().map_or(0, |record| record.as_bytes().len());
+                let key = &change.key;
+                bytes += key.partition.as_str().len() + key.row.as_str().len() + record;
+                found.changes.push(change.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Judges one command against the state and the effects before it, and adds its own.
     fn run(
         &self,
         command: Command,
         timestamp: Timestamp,
-        changes: &mut Changes,
+        effects: &mut Effects,
     ) -> Result<(), StoreError> {
         let Command::Entity { table, key, condition, write } = command;
         let stored = self.entities(table)?.get(&key);
         let place = (table, key);
-        let current = match changes.get(&place) {
+        let current = match effects.entities.get(&place) {
             Some(earlier) => earlier.as_ref(),
             None => stored,
         };
@@ -314,9 +422,11 @@ impl State {
             }
         };
         held.map_err(StoreError::rejected)?;
+        let restored = matches!(write, Write::Restore(_));
+        let nothing = current.is_none();
         let mut result = match write {
             Write::Delete => None,
-            Write::Put(record) => Some(record),
+            Write::Put(record) | Write::Restore(record) => Some(record),
             Write::Merge(patch) => {
                 let merged = match current {
                     Some(base) => Record::merge(base.as_ref(), patch.as_ref())?,
@@ -334,10 +444,18 @@ impl State {
                 }
             }
         };
-        if let Some(record) = &mut result {
+        if let Some(record) = result.as_mut().filter(|_| !restored) {
             record.stamp(timestamp);
         }
-        changes.insert(place, result);
+        let at = result.as_ref().map_or(timestamp, |record| record.as_ref().timestamp());
+        effects.timestamps.push(at);
+        if result.is_some() || !nothing {
+            let (table, key) = place.clone();
+            let change =
+                Change { place: self.last_sequence + 1, table, key, at, record: result.clone() };
+            effects.changes.push(change);
+        }
+        effects.entities.insert(place, result);
         Ok(())
     }
 }

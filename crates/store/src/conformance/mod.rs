@@ -16,12 +16,14 @@ use std::sync::Arc;
 
 pub mod accounts;
 pub mod batches;
+pub mod changes;
 pub mod entities;
 pub mod extremes;
 pub mod isolation;
 pub mod lifecycle;
 pub mod random;
 pub mod scans;
+pub mod snapshots;
 pub mod tables;
 pub mod timestamps;
 
@@ -158,6 +160,28 @@ macro_rules! conformance_suite {
                 "Every value of every type comes back bit for bit.";
             All extremes::largest_entities_are_kept
                 "Entities of 1 MiB and of 252 properties are kept.";
+            All snapshots::snapshot_stays_as_it_was
+                "A snapshot shows everything as it was, whatever is written, dropped or removed meanwhile.";
+            All snapshots::snapshot_cuts_no_batch
+                "A snapshot shows each partition at one moment: no batch half there.";
+            SingleNode snapshots::snapshot_is_one_moment
+                "A snapshot shows all partitions at one moment.";
+            All snapshots::restored_records_keep_their_timestamps
+                "A restored entity has the Timestamp and ETag that it had, and every later one is greater.";
+            SingleNode changes::changes_are_kept_when_asked
+                "Changes are kept from when that is asked for, and not otherwise.";
+            SingleNode changes::every_change_is_told_in_order
+                "Every change is told: what each entity became, in the order in which it was changed, no batch cut.";
+            SingleNode changes::changes_of_a_snapshot_follow_it
+                "A snapshot and the changes after its place give what is there now.";
+            SingleNode changes::changes_are_waited_for
+                "Whoever waits for a change hears of it when it is committed, and of none when the time is over.";
+            SingleNode changes::concurrent_changes_are_all_told
+                "No change is missed or told twice while others are being made.";
+            SingleNode changes::old_changes_are_forgotten
+                "A change is kept as long as was asked for; a place before what is kept is refused.";
+            SingleNode changes::kept_changes_survive_reopening
+                "What was kept, and for how long, is the same after a restart.";
             All lifecycle::everything_survives_reopening
                 "Whatever was answered is there after a restart.";
             All lifecycle::ids_are_not_reused_after_reopening

@@ -1,0 +1,87 @@
+//! Views of the whole store at one moment.
+//!
+//! A view is a read transaction on a connection and a thread of its own, so it is in nobody's way. It keeps the
+//! write-ahead log from starting again for as long as it lives (`checkpoint`), so the log grows meanwhile by what is written.
+
+use crate::catalogue::Catalogue;
+use crate::committer::Fault;
+use crate::scan::{self, Scans};
+use crate::schema::{self, Marks};
+use crate::store::{Shared, spawn};
+use async_trait::async_trait;
+use rowhouse_store::{Account, AccountId, Page, Scan, Snapshot, StoreError, Table, TableId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Memory for pages of the database.
+const CACHE_BYTES: u64 = 4 * 1024 * 1024;
+/// Pages that may be asked for at the same time.
+const PAGES: usize = 4;
+
+/// The store as it was.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    place: u64,
+    catalogue: Catalogue,
+    scans: Arc<Scans>,
+}
+
+impl Frozen {
+    /// Takes a view of what is committed now.
+    pub(crate) fn take(shared: &Arc<Shared>) -> Result<Self, Fault> {
+        let conn = schema::reader(shared.database(), CACHE_BYTES)?;
+        conn.execute_batch("BEGIN DEFERRED")?;
+        // The first thing that is read fixes the moment.
+        let marks = Marks::load(&conn)?;
+        shared.readers.advance(marks.sequence);
+        let catalogue = Catalogue::load(&conn)?;
+        let scans = Arc::new(Scans::default());
+        let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
+        shared.frozen.fetch_add(1, Ordering::AcqRel);
+        spawn("rowhouse-view", move || {
+            let _thawed = Thaw(&shared.frozen);
+            scan::run(&conn, &shared, &work);
+        });
+        Ok(Self { place: marks.sequence, catalogue, scans })
+    }
+}
+
+/// Counts a view off.
+struct Thaw<'a>(&'a AtomicUsize);
+
+impl Drop for Thaw<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.scans.close();
+    }
+}
+
+#[async_trait]
+impl Snapshot for Frozen {
+    fn place(&self) -> u64 {
+        self.place
+    }
+
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        Ok(self.catalogue.accounts().cloned().collect())
+    }
+
+    async fn tables(&self, account: AccountId) -> Result<Vec<Arc<Table>>, StoreError> {
+        Ok(self.catalogue.tables(account, None).cloned().collect())
+    }
+
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        if !self.catalogue.has_table(table) {
+            return Err(StoreError::rejected(rowhouse_store::Conflict::TableNotFound));
+        }
+        let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
+            scan::read(conn, table, &scan, abandoned).map_err(Fault::into_store_error)
+        };
+        self.scans.ask(PAGES, read).await
+    }
+}
