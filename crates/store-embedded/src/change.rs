@@ -17,12 +17,20 @@ use std::time::Duration;
 /// What can be done to accounts and tables.
 #[derive(Debug)]
 pub(crate) enum Change {
-    CreateTable { account: AccountId, name: TableName, placement: Placement },
+    CreateTable {
+        account: AccountId,
+        name: TableName,
+        placement: Placement,
+    },
     DropTable(TableId),
     SetPolicies(TableId, Vec<StoredPolicy>),
     CreateAccount(NewAccount),
     SetKeys(AccountId, [Box<[u8]>; 2]),
-    SetSetting { account: AccountId, name: Box<str>, value: Option<Box<[u8]>> },
+    SetSetting {
+        account: AccountId,
+        name: Box<str>,
+        value: Option<Box<[u8]>>,
+    },
     RemoveAccount(AccountId),
     /// How long changes of entities are kept, if at all.
     KeepChanges(Option<Duration>),

@@ -96,8 +96,9 @@ pub(crate) fn trim(
     let (mut rows, mut bytes, mut last) = (0, 0, None);
     let mut finished = true;
     {
-        let mut select = conn
-            .prepare_cached("SELECT sequence, tick, length(batch) FROM changes ORDER BY sequence")?;
+        let mut select = conn.prepare_cached(
+            "SELECT sequence, tick, length(batch) FROM changes ORDER BY sequence",
+        )?;
         let mut found = select.query([])?;
         while let Some(row) = found.next()? {
             let (sequence, tick): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -167,7 +168,8 @@ impl Reading<'_> {
         let _view = View::begin(self.conn)?;
         let marks = Marks::load(self.conn)?;
         shared.readers.advance(marks.sequence);
-        let reaches = marks.changes_after <= self.wanted.after && self.wanted.after <= marks.sequence;
+        let reaches =
+            marks.changes_after <= self.wanted.after && self.wanted.after <= marks.sequence;
         if marks.retention.is_none() || !reaches {
             return Err(Fault::Rejected(Conflict::ChangesNotKept));
         }

@@ -125,9 +125,9 @@ impl Marks {
                 sequence: number(row, 1)?,
                 last_table: number(row, 2)?,
                 last_account: number(row, 3)?,
-                retention: row.get::<_, Option<i64>>(4)?.map(|millis| {
-                    Duration::from_millis(millis.cast_unsigned())
-                }),
+                retention: row
+                    .get::<_, Option<i64>>(4)?
+                    .map(|millis| Duration::from_millis(millis.cast_unsigned())),
                 changes_after: number(row, 5)?,
             }),
             None => Err(LoadError::Damaged("the marks are missing".into())),

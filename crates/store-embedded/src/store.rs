@@ -466,7 +466,10 @@ fn tidy_up(conn: Connection) -> Result<(), rusqlite::Error> {
     conn.close().map_err(|(_, error)| error)
 }
 
-pub(crate) fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)

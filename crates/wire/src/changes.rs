@@ -100,14 +100,11 @@ impl<'c> Feed<'c> {
         object.name("entity", "");
         let mut inner = Object::open(object.out);
         let Change { partition, row, at, record, .. } = *change;
-        let written = match record {
-            Some(record) => {
-                entity::write_members(&mut inner, &self.cx, &Row { partition, row, record })
-            }
-            None => {
-                write_deleted(&mut inner, self.cx.level, change, at);
-                Ok(())
-            }
+        let written = if let Some(record) = record {
+            entity::write_members(&mut inner, &self.cx, &Row { partition, row, record })
+        } else {
+            write_deleted(&mut inner, self.cx.level, change, at);
+            Ok(())
         };
         inner.close();
         object.close();

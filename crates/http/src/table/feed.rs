@@ -8,20 +8,26 @@ use super::dispatch::{Context, corrupt, dispatch};
 use super::error::Failure;
 use super::reply::Reply;
 use super::router::{Operation, ReadChanges};
+use super::shares::Share;
 use http::StatusCode;
+use rowhouse_service_account::AccountId;
 use rowhouse_service_table::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 use rowhouse_types::{Record, limits};
 use rowhouse_wire::changes::{Change, Feed, Token};
 use std::time::{Duration, Instant};
 
 impl TableHandler {
+    /// A place among those who wait for changes.
+    pub(super) fn waiting_place(&self, account: AccountId) -> Result<Share, Failure> {
+        self.waiting.take(account, 1).ok_or(Failure::Busy)
+    }
+
     /// Waits until there is a change, the time is over or the server stops; says where to read from then.
     pub(super) async fn wait_for_changes(
         &self,
         cx: Context<'_>,
         wanted: &ReadChanges,
     ) -> Result<ChangesFrom, Failure> {
-        let _place = self.waiting.take(cx.account.id, 1).ok_or(Failure::Busy)?;
         let look = |from, wait: Duration| {
             let query = ChangesQuery { from, limit: 1, wait_until: Instant::now() + wait };
             cx.tables.changes(cx.caller(), &wanted.table, query)
@@ -38,13 +44,17 @@ impl TableHandler {
         }
     }
 
-    /// Reads what is there, as a request among others.
+    /// Reads what is there, as a request among others; the place of who has waited is given back before.
     pub(super) async fn read_changes(
         &self,
         cx: Context<'_>,
         wanted: ReadChanges,
+        place: Option<Share>,
     ) -> Result<Reply, Failure> {
-        let _ticket = self.admission.enter(cx.account.id, true).await?;
+        let _ticket = match place {
+            None => self.admission.enter(cx.account.id, true).await?,
+            Some(place) => self.admission.enter_after(cx.account.id, place).await?,
+        };
         dispatch(cx, Operation::Changes(wanted)).await
     }
 }
@@ -110,4 +120,77 @@ fn token(bookmark: Bookmark) -> Token {
     let Bookmark { table, created, place, told } = bookmark;
     let told = u64::try_from(told).unwrap_or(u64::MAX);
     Token { table, created: created.ticks(), place, told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rowhouse_store::TableId;
+    use rowhouse_types::{EntityKey, Timestamp};
+    use rowhouse_wire::entity::Context as Encoding;
+    use rowhouse_wire::media::Metadata;
+    use serde_json::Value;
+
+    const START: Bookmark = Bookmark { table: 1, created: Timestamp::MAX, place: 0, told: 0 };
+
+    /// Deletes in batches of the given sizes, told from `told` of the first one on.
+    fn page(sizes: &[usize], told: usize) -> ChangesPage {
+        let mut items = Vec::new();
+        for (place, size) in (1..).zip(sizes) {
+            let batch = (0..*size).map(|index| {
+                let key = EntityKey::new(&format!("{place}"), &format!("{index}")).unwrap();
+                let (table, at) = (TableId(1), Timestamp::default());
+                let change = rowhouse_store::Change { place, table, key, at, record: None };
+                let before = Bookmark { place: place - 1, told: index, ..START };
+                ChangeItem { change, before }
+            });
+            items.extend(batch);
+        }
+        items.drain(..told);
+        let place = sizes.len() as u64;
+        ChangesPage { items, next: Bookmark { place, ..START }, more: false }
+    }
+
+    /// The keys that an answer of about so many bytes holds, and where it ends.
+    fn answer(page: &ChangesPage, limit: usize) -> (Vec<(u64, u64)>, Token, bool) {
+        let encoding =
+            Encoding { base: "", account: "", table: "", level: Metadata::None, select: None };
+        let body = write(Feed::new(encoding, 0), page, limit).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
+        let told = body["value"].as_array().unwrap().iter().map(|change| {
+            assert_eq!(change["sequence"], change["entity"]["PartitionKey"]);
+            (number(&change["sequence"]), number(&change["entity"]["RowKey"]))
+        });
+        let next = Token::decode(body["next"].as_str().unwrap()).unwrap();
+        (told.collect(), next, body["more"].as_bool().unwrap())
+    }
+
+    proptest! {
+        /// Answer by answer everything is told once and in order, and a batch is cut only if it is alone.
+        #[test]
+        fn answers_join(sizes in prop::collection::vec(1_usize..6, 1..6), limit in 0_usize..1500) {
+            let whole: Vec<_> = page(&sizes, 0).items.iter().map(|item| {
+                (item.change.place, item.change.key.row.as_str().parse().unwrap())
+            }).collect();
+            let mut joined: Vec<(u64, u64)> = Vec::new();
+            loop {
+                let (told, next, more) = answer(&page(&sizes, joined.len()), limit);
+                prop_assert!(!told.is_empty());
+                if next.told > 0 {
+                    prop_assert!(told.iter().all(|(place, _)| *place == next.place + 1));
+                }
+                joined.extend(told);
+                if !more {
+                    prop_assert_eq!((next.place, next.told), (sizes.len() as u64, 0));
+                    break;
+                }
+                prop_assert!(joined.len() < whole.len());
+                let (place, index) = whole[joined.len()];
+                prop_assert_eq!((next.place, next.told), (place - 1, index));
+            }
+            prop_assert_eq!(joined, whole);
+        }
+    }
 }

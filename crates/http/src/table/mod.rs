@@ -101,6 +101,11 @@ impl TableHandler {
     pub fn new(config: TableHandlerConfig) -> Self {
         let admission = Admission::new(config.max_requests, config.max_scans);
         let waiting = Shares::new(limits::CHANGES_WAITING_MAX);
+        let shown = Arc::clone(&waiting);
+        config.metrics.add_source(move |out| {
+            let help = "Requests that wait for changes now.";
+            out.gauge("rowhouse_changes_waiting", help, shown.taken() as u64);
+        });
         let bodies = body::Budget::new(config.max_body_bytes);
         let answers = body::Budget::new(config.max_body_bytes);
         Self { config, admission, waiting, bodies, answers }
@@ -290,8 +295,9 @@ impl TableHandler {
             }
             let mut wanted = router::changes(name, &head)?;
             if wanted.wait.is_zero() {
-                return self.read_changes(cx, wanted).await;
+                return self.read_changes(cx, wanted, None).await;
             }
+            let place = self.waiting_place(account.id)?;
             wanted.from = self.wait_for_changes(cx, &wanted).await?;
             // The right to read may have ended meanwhile.
             let now = self.config.clock.now();
@@ -299,7 +305,7 @@ impl TableHandler {
             let authenticator = Authenticator { now, ..authenticator };
             let grant = authenticator.grant(&account, &address, &head, assumed).await?;
             let cx = Context { account: &account, grant: &grant, now, ..cx };
-            return self.read_changes(cx, wanted).await;
+            return self.read_changes(cx, wanted, Some(place)).await;
         }
         if route == router::Route::Batch {
             let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
