@@ -29,6 +29,7 @@ mod entity;
 mod fill;
 mod guard;
 mod histogram;
+mod host;
 mod latency;
 mod load;
 mod measure;

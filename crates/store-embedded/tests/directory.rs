@@ -129,7 +129,7 @@ fn what_is_not_ours_is_left_alone() {
             Box::new(sqlite(
                 "PRAGMA application_id = 0x526F7768; PRAGMA user_version = 99; CREATE TABLE t (x)",
             )),
-            "has format 99, and this release knows formats up to 1: use the release that wrote it",
+            "has format 99, and this release knows formats up to 2: use the release that wrote it",
         ),
         (
             "no format",

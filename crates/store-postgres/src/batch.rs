@@ -9,10 +9,10 @@ use crate::entity;
 use crate::fault::Fault;
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
-use crate::statement::{ROWS_MAX, insert_rows};
+use crate::statement::{ROWS_MAX, insert_rows, restore_rows};
 use crate::ticks::Tick;
 use rowhouse_store::{Batch, Command, Conflict, Write};
-use rowhouse_types::{EntityKey, LimitExceeded, Record, RecordBuilder, Timestamp};
+use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashSet};
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -170,10 +170,10 @@ fn judge(entities: &mut Entities, located: &Located, tick: i64) -> Result<(), Fa
     condition.judge(entity.current.as_ref().map(|record| record.as_ref().timestamp()))?;
     let mut result = match write {
         Write::Delete => None,
-        Write::Put(record) => Some(record.clone()),
+        Write::Put(record) | Write::Restore(record) => Some(record.clone()),
         Write::Merge(patch) => Some(merge(entity, patch)?),
     };
-    if let Some(record) = &mut result {
+    if let Some(record) = result.as_mut().filter(|_| !matches!(write, Write::Restore(_))) {
         let at = Timestamp::from_ticks(tick.unsigned_abs());
         record.stamp(at.unwrap_or(Timestamp::MAX));
     }
@@ -204,21 +204,25 @@ async fn write(
 ) -> Result<(), Fault> {
     let changed = || entities.iter().filter(|(_, entity)| entity.written);
     // What was absent and stays so is put there and taken away again: a transaction that writes it meets this one.
-    let absent = RecordBuilder::new().finish(Timestamp::default());
     let put: Vec<_> = changed()
         .filter(|(_, entity)| entity.current.is_some() || entity.stored.is_none())
-        .map(|(key, entity)| (key, Some(entity.current.as_ref().unwrap_or(&absent))))
+        .map(|(key, entity)| (key, entity.current.as_ref()))
         .collect();
+    let restored = |record: Option<&Record>| {
+        record.is_some_and(|record| record.as_ref().timestamp().ticks() != tick.unsigned_abs())
+    };
+    let (saved, put): (Vec<_>, Vec<_>) = put.into_iter().partition(|(_, record)| restored(*record));
     for rows in put.chunks(ROWS_MAX) {
         // At this isolation, a row that the snapshot does not show is a conflict and not replaced.
         let rows = rows.iter().copied();
         let written =
             insert_rows(session, partition, rows, entity::OR_OVERWRITE, tick, false).await;
-        written.map_err(|fault| match fault {
-            // Cannot be told from a race on a key that was absent.
-            Fault::Duplicate => Fault::Unmet,
-            other => other,
-        })?;
+        written.map_err(unmet)?;
+    }
+    for rows in saved.chunks(ROWS_MAX) {
+        let rows = rows.iter().filter_map(|(key, record)| Some((partition.home, *key, (*record)?)));
+        let written = restore_rows(session, partition.table, rows, entity::OR_OVERWRITE).await;
+        written.map_err(unmet)?;
     }
     let gone = || changed().filter(|(_, entity)| entity.current.is_none()).map(|(key, _)| key);
     let prefixes: Vec<&[u8]> = gone().map(|key| &*key.prefix).collect();
@@ -228,6 +232,14 @@ async fn write(
         session.execute(DELETE, &[&home, &table, &prefixes, &hashes]).await?;
     }
     Ok(())
+}
+
+fn unmet(fault: Fault) -> Fault {
+    match fault {
+        // Cannot be told from a race on a key that was absent.
+        Fault::Duplicate => Fault::Unmet,
+        other => other,
+    }
 }
 
 /// What the batch is, with every command where its entity lives.

@@ -90,6 +90,13 @@ impl<'a> Columns<'a> {
     }
 }
 
+impl Columns<'_> {
+    /// What is there for a moment, and no entity. The size tells.
+    pub(crate) fn nothing() -> Self {
+        Self { size: -1, names: Vec::new(), props: Jsonb::empty() }
+    }
+}
+
 /// The record of a row that starts with `ts, names, props` at that column.
 pub(crate) fn record(row: &Row, at: usize) -> Result<Record, Fault> {
     let names: Vec<&str> = row.get(at + 1);
@@ -108,6 +115,7 @@ pub(crate) async fn get(session: &Session, place: Place<'_>) -> Result<Option<Re
 pub(crate) fn is_plain(key: &EntityKey, condition: Condition, write: &Write) -> bool {
     match write {
         Write::Put(_) => true,
+        Write::Restore(_) => false,
         Write::Delete => condition != Condition::Absent,
         Write::Merge(patch) => {
             let (partition, row) = (key.partition.as_str(), key.row.as_str());
@@ -144,6 +152,7 @@ pub(crate) async fn write(
             update(session, place, condition, MERGE, MERGE_FITS, record, tick).await
         }
         (_, Write::Delete) => delete(session, place, condition).await,
+        (_, Write::Restore(_)) => Ok(Done::Undecided),
     }
 }
 

@@ -20,6 +20,13 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Jsonb(pub(crate) Vec<u8>);
 
+impl Jsonb {
+    /// No properties.
+    pub(crate) fn empty() -> Self {
+        Self(b"{}".to_vec())
+    }
+}
+
 impl ToSql for Jsonb {
     fn to_sql(
         &self,

@@ -7,8 +7,8 @@ use crate::pool::Pool;
 use crate::reader::Reader;
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Batch, Committed, NewAccount, Page, Placement, Scan, Store, StoreError,
-    Table, TableId,
+    Account, AccountId, Batch, Changes, ChangesWanted, Committed, Conflict, Kept, NewAccount, Page,
+    Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
@@ -128,6 +128,22 @@ impl Store for PostgresReplica {
 
     async fn remove_account(&self, _: AccountId) -> Result<(), StoreError> {
         refused()
+    }
+
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        Err(StoreError::unavailable("views are taken of the database itself"))
+    }
+
+    async fn keep_changes(&self, _: Option<Duration>) -> Result<(), StoreError> {
+        refused()
+    }
+
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError> {
+        Ok(None)
+    }
+
+    async fn changes(&self, _: ChangesWanted) -> Result<Changes, StoreError> {
+        Err(StoreError::rejected(Conflict::ChangesNotKept))
     }
 
     fn ready(&self) -> Result<(), StoreError> {

@@ -68,14 +68,22 @@ pub(crate) async fn page(
         return Ok(draft.page);
     }
     session.begin(SNAPSHOT).await?;
-    for step in steps {
-        if draft.run(session, source, step).await? {
-            break;
-        }
-    }
-    if !draft.is_unread() {
+    let unread = draft.run_all(session, source, steps).await?;
+    if !unread {
         session.end("COMMIT").await?;
     }
+    Ok(draft.page)
+}
+
+/// Reads one page in the transaction that is open.
+pub(crate) async fn page_within(
+    session: &Session,
+    source: Source<'_>,
+    scan: &Scan,
+) -> Result<Page, Fault> {
+    let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
+    // What was asked for and is not wanted is read before the next page.
+    draft.run_all(session, source, steps(&scan.ranges)).await?;
     Ok(draft.page)
 }
 
@@ -101,6 +109,21 @@ fn steps(ranges: &[KeyRange]) -> Vec<Step<'_>> {
 }
 
 impl Draft<'_> {
+    /// Until the page is complete; whether some of what was asked for has not been read.
+    async fn run_all(
+        &mut self,
+        session: &Session,
+        source: Source<'_>,
+        steps: Vec<Step<'_>>,
+    ) -> Result<bool, Fault> {
+        for step in steps {
+            if self.run(session, source, step).await? {
+                break;
+            }
+        }
+        Ok(self.is_unread())
+    }
+
     /// Whether the page is complete.
     async fn run(
         &mut self,

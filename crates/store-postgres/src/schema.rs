@@ -5,7 +5,8 @@ use crate::options::OpenError;
 use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001.sql"), include_str!("../migrations/0002.sql")];
 /// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
 const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");
 /// Held while the schema changes: "rowhouse" in ASCII, as a number.

@@ -26,6 +26,14 @@ pub(crate) async fn run(
     commands: &[Located],
     tick: Tick,
 ) -> Result<Option<Outcome>, Fault> {
+    if let Some(rows) = saved(commands) {
+        return match restore_rows(session, commands[0].partition.table, rows.into_iter(), "").await
+        {
+            Ok(_) => Ok(Some(Outcome { tick: tick.at })),
+            Err(Fault::Duplicate) => Ok(None),
+            Err(fault) => Err(fault),
+        };
+    }
     let Some(kind) = Kind::of(commands) else { return Ok(None) };
     let mut rows: Vec<&Located> = commands.iter().collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key));
@@ -103,7 +111,7 @@ impl Kind {
 
 fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
     match write {
-        Write::Put(record) | Write::Merge(record) => Some(record),
+        Write::Put(record) | Write::Restore(record) | Write::Merge(record) => Some(record),
         Write::Delete => None,
     }
 }
@@ -111,7 +119,62 @@ fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
 /// A value and its type.
 type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Inserts rows of one partition by one statement, in their order.
+/// The rows of a batch that only brings back what is not there, if it is one: of any partitions.
+fn saved(commands: &[Located]) -> Option<Vec<(i64, &DbKey, &Record)>> {
+    let table = commands.first()?.partition.table;
+    let mut keys = HashSet::new();
+    let row = |located: &'_ Located| match &located.command {
+        Command::Entity { condition: Condition::Absent, write: Write::Restore(_), .. } => {
+            located.partition.table == table
+                && keys.insert((located.partition, located.key.clone()))
+        }
+        Command::Entity { .. } => false,
+    };
+    if ROWS_MAX < commands.len() || !commands.iter().all(row) {
+        return None;
+    }
+    let rows = commands
+        .iter()
+        .map(|located| Some((located.partition.home, &located.key, record_of(&located.command)?)));
+    rows.collect()
+}
+
+/// Inserts rows of one table, each with the Timestamp of its record.
+pub(crate) async fn restore_rows<'a>(
+    session: &Session,
+    table: i64,
+    records: impl Iterator<Item = (i64, &'a DbKey, &'a Record)>,
+    conflict: &str,
+) -> Result<Vec<Row>, Fault> {
+    let mut rows = Vec::new();
+    for (home, key, record) in records {
+        let ts = i64::try_from(record.as_ref().timestamp().ticks()).unwrap_or(i64::MAX);
+        rows.push((home, ts, key, Columns::of(key, record)?));
+    }
+    let mut values: Vec<Typed<'_>> = vec![(&table, Type::INT8)];
+    for (home, ts, key, columns) in &rows {
+        values.extend::<[Typed<'_>; 9]>([
+            (home, Type::INT8),
+            (ts, Type::INT8),
+            (&key.prefix, Type::BYTEA),
+            (&key.hash, Type::BYTEA),
+            (&key.rest, Type::BYTEA),
+            (&key.partition_len, Type::INT2),
+            (&columns.size, Type::INT4),
+            (&columns.names, Type::TEXT_ARRAY),
+            (&columns.props, Type::JSONB),
+        ]);
+    }
+    let sql = format!(
+        "INSERT INTO rowhouse.entities AS e (tid, dk, ts, kp, kh, rest, pl, size, names, props)
+         VALUES (rowhouse.live($1), {}) {conflict} RETURNING e.ts",
+        tuples(rows.len(), 2, 9, "), ($1, ")
+    );
+    ask(session, rows.len(), &sql, values).await
+}
+
+/// Inserts rows of one partition by one statement, in their order. Without a record it is nothing that anybody sees: it
+/// is taken away before the transaction ends.
 pub(crate) async fn insert_rows<'a>(
     session: &Session,
     partition: Partition,
@@ -122,9 +185,11 @@ pub(crate) async fn insert_rows<'a>(
 ) -> Result<Vec<Row>, Fault> {
     let mut rows = Vec::new();
     for (key, record) in records {
-        if let Some(record) = record {
-            rows.push((key, Columns::of(key, record)?));
-        }
+        let columns = match record {
+            Some(record) => Columns::of(key, record)?,
+            None => Columns::nothing(),
+        };
+        rows.push((key, columns));
     }
     let mut values: Vec<Typed<'_>> =
         vec![(&partition.home, Type::INT8), (&partition.table, Type::INT8), (&tick, Type::INT8)];

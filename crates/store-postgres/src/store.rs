@@ -4,18 +4,19 @@ use crate::batch::{self, Located, Outcome, Partition};
 use crate::cache::Cache;
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
-use crate::key;
+use crate::frozen::Frozen;
 use crate::membership::Membership;
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
 use crate::reader::Reader;
 use crate::{catalogue, schema, statement, sweep};
+use crate::{key, log};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
-    Account, AccountId, Batch, Command, Committed, Conflict, NewAccount, Page, Placement, Scan,
-    Store, StoreError, Table, TableId,
+    Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Conflict, Kept,
+    NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId, Write,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
@@ -23,12 +24,14 @@ use rowhouse_types::{
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio::task::JoinHandle;
 
 /// Connections for leases and ticks.
 const MEMBER_CONNECTIONS: usize = 2;
+/// How often whoever waits for changes looks.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a transaction that others were faster than is tried again.
 const TRIES: u32 = 12;
 
@@ -177,6 +180,27 @@ impl PostgresStore {
         Err(StoreError::Busy.into())
     }
 
+    /// Puts in the Timestamps of what was restored, and sees to it that whatever is written next is later.
+    async fn follow_restored(
+        &self,
+        commands: &[Located],
+        timestamps: &mut [Timestamp],
+    ) -> Result<(), Fault> {
+        let mut latest = None;
+        for (located, timestamp) in commands.iter().zip(timestamps) {
+            if let Command::Entity { write: Write::Restore(record), .. } = &located.command {
+                *timestamp = record.as_ref().timestamp();
+                latest = latest.max(Some(timestamp.ticks()));
+            }
+        }
+        match latest {
+            Some(latest) => {
+                self.membership.observe(i64::try_from(latest).unwrap_or(i64::MAX)).await
+            }
+            None => Ok(()),
+        }
+    }
+
     /// None if it takes a transaction.
     async fn as_statement(
         &self,
@@ -240,7 +264,9 @@ impl Store for PostgresStore {
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp
             .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
-        Ok(Committed { sequence: timestamp.ticks(), timestamps: vec![timestamp; commands.len()] })
+        let mut timestamps = vec![timestamp; commands.len()];
+        self.follow_restored(&commands, &mut timestamps).await.map_err(Fault::after_a_write)?;
+        Ok(Committed { sequence: timestamp.ticks(), timestamps })
     }
 
     async fn table(
@@ -334,6 +360,36 @@ impl Store for PostgresStore {
             catalogue::remove_account(&session, account).await
         };
         self.change(remove).await
+    }
+
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        Ok(Box::new(Frozen::take(self.reader.nodes.first()).await?))
+    }
+
+    async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
+        let keep = |session: Arc<Session>| async move { log::keep(&session, retention).await };
+        self.change(keep).await
+    }
+
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError> {
+        self.reader.read(|session| async move { log::kept(&session).await }).await
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        let mut wanted = wanted;
+        loop {
+            let read = &wanted;
+            let found = self.reader.read(|session| async move { log::read(&session, read).await });
+            let found = found.await?;
+            if !found.changes.is_empty() || wanted.wait_until <= Instant::now() {
+                return Ok(found);
+            }
+            if found.next == wanted.after {
+                drop(self.enter()?);
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            wanted.after = found.next;
+        }
     }
 
     fn ready(&self) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
-//! The rows of dropped tables: removed in small steps, by one server at a time.
+//! The rows of dropped tables, and changes that are too old: removed in small steps, by one server at a time.
 
 use crate::fault::Fault;
+use crate::log;
 use crate::pool::{Pool, Session};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const ROWS: i64 = 1000;
 /// Held by whoever sweeps.
 const LOCK: i64 = 0x726F_7768_6F75_7366;
+/// Held by whoever removes changes.
+const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
 
 const NEXT: &str = "SELECT t.tid, t.dropped < now() - interval '2 minutes'
     FROM rowhouse.tables t WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
@@ -28,8 +31,10 @@ const FORGET: &str = "DELETE FROM rowhouse.tables t WHERE t.tid = $1";
 pub(crate) async fn keep_sweeping(pool: Pool) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        if let Err(fault) = sweep(&pool).await {
-            tracing::debug!(?fault, "sweeping goes on later");
+        for swept in [sweep(&pool).await, trim(&pool).await] {
+            if let Err(fault) = swept {
+                tracing::debug!(?fault, "sweeping goes on later");
+            }
         }
     }
 }
@@ -39,7 +44,7 @@ async fn sweep(pool: &Pool) -> Result<(), Fault> {
     let mut skipped = 0;
     loop {
         let session = pool.session().await?;
-        session.begin("BEGIN").await?;
+        session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
         let swept = step(&session, skipped).await?;
         session.end("COMMIT").await?;
         drop(session);
@@ -49,6 +54,22 @@ async fn sweep(pool: &Pool) -> Result<(), Fault> {
             Swept::Waits => skipped += 1,
             Swept::Nothing => return Ok(()),
         }
+    }
+}
+
+/// Removes the changes that need not be kept, unless another server does.
+async fn trim(pool: &Pool) -> Result<(), Fault> {
+    loop {
+        let session = pool.session().await?;
+        session.begin("BEGIN").await?;
+        let turn = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&TRIM_LOCK]).await?;
+        let more = turn.is_some_and(|row| row.get(0)) && log::trim(&session).await?;
+        session.end("COMMIT").await?;
+        drop(session);
+        if !more {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

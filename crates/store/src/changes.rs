@@ -7,8 +7,8 @@ use std::time::Instant;
 /// One change of one entity.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Where it stands among the changes. Those of one batch have the same place, where one engine
-    /// orders all of them.
+    /// Where it stands among the changes. Where an engine of one server orders them, those of one batch have
+    /// the same place.
     pub place: u64,
     /// In which table. It may have been dropped since.
     pub table: TableId,
@@ -16,7 +16,8 @@ pub struct Change {
     pub key: EntityKey,
     /// When: the Timestamp that the entity got, or would have got had it not been deleted.
     pub at: Timestamp,
-    /// What it was afterwards; none if it was deleted.
+    /// What it was after the batch; none if it was deleted. What one command of a batch left for a later one need
+    /// not be told.
     pub record: Option<Record>,
 }
 
@@ -27,7 +28,7 @@ pub struct ChangesWanted {
     pub after: u64,
     /// Of this table alone, or of all.
     pub table: Option<TableId>,
-    /// As many changes as this, and what else belongs to the last batch.
+    /// No more than this, but for what belongs to the last batch.
     pub limit: usize,
     /// No more once they take so many bytes; at least one batch all the same.
     pub max_bytes: usize,
@@ -38,8 +39,8 @@ pub struct ChangesWanted {
 /// Changes, and how far they go.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// In order: for every entity that in which they were made; where one engine orders all, in that of
-    /// the commits. No batch is cut.
+    /// In order: for every entity that in which they were made. An engine of one server tells them in the order of
+    /// the commits, and cuts no batch.
     pub changes: Vec<Change>,
     /// Everything wanted up to this place is among them; the next ones come after it.
     pub next: u64,

@@ -5,13 +5,14 @@ use rowhouse_env::{Clock, SimulatedClock};
 use rowhouse_store::conformance::{Engine, random, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
-    Account, AccountId, Batch, Command, Committed, Condition, NewAccount, Page, Placement, Scan,
-    Store, StoreError, Table, TableId,
+    Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Condition, Kept,
+    NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, KeyRange, Record, StoredPolicy, TableName, Timestamp,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -172,6 +173,22 @@ impl Store for Faulty {
 
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
         self.inner.remove_account(account).await
+    }
+
+    async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        self.inner.snapshot().await
+    }
+
+    async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
+        self.inner.keep_changes(retention).await
+    }
+
+    async fn kept_changes(&self) -> Result<Option<Kept>, StoreError> {
+        self.inner.kept_changes().await
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        self.inner.changes(wanted).await
     }
 
     fn ready(&self) -> Result<(), StoreError> {

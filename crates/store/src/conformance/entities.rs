@@ -64,7 +64,7 @@ pub async fn conditions_decide(engine: &dyn Engine) {
                     Ok(()) => {
                         let committed = result.unwrap_or_else(|error| panic!("{case}: {error}"));
                         let wanted = match what {
-                            Write::Put(record) | Write::Merge(record) => {
+                            Write::Put(record) | Write::Restore(record) | Write::Merge(record) => {
                                 let mut record = record.clone();
                                 record.stamp(committed.timestamps[0]);
                                 Some(record)

@@ -67,7 +67,10 @@ pub async fn snapshot_stays_as_it_was(engine: &dyn Engine) {
     let accounts = view.accounts().await.expect("the view can be read");
     let listed: Vec<_> = accounts.iter().map(|account| account.name.as_str()).collect();
     assert_eq!(listed, ["first", "second"]);
-    assert_eq!((names(&*view, first).await, names(&*view, second.id).await), (vec!["Things".to_owned()], vec!["Other".to_owned()]));
+    assert_eq!(
+        (names(&*view, first).await, names(&*view, second.id).await),
+        (vec!["Things".to_owned()], vec!["Other".to_owned()])
+    );
     assert_eq!(view.tables(first).await.expect("read")[0].policies, policies);
     drop(view);
     let view = store.snapshot().await.expect("a view can be taken");
@@ -78,7 +81,8 @@ pub async fn snapshot_stays_as_it_was(engine: &dyn Engine) {
 /// Writers raise all counters of a partition, or of all, in one batch; every view must show equal ones.
 async fn counters_are_equal(engine: &dyn Engine, partitions: &[&str]) {
     let (store, table) = open(engine).await;
-    let keys: Vec<_> = partitions.iter().flat_map(|it| ["a", "b"].map(|row| key(it, row))).collect();
+    let keys: Vec<_> =
+        partitions.iter().flat_map(|it| ["a", "b"].map(|row| key(it, row))).collect();
     let all = |count: i64| keys.iter().map(|it| put(table, it, number(count))).collect();
     write_all(&*store, all(0)).await;
     let stop = Arc::new(AtomicBool::new(false));

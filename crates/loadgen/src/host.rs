@@ -1,0 +1,48 @@
+//! What the host of a virtual machine takes of its processors.
+
+use std::fs;
+
+/// A reading of the kernel's counters, in ticks since the start of the machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    all: u64,
+    by_host: u64,
+}
+
+impl Taken {
+    /// Reads the counters; zeros where there are none.
+    pub(crate) fn now() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Self::parse(&stat).unwrap_or(Self { all: 0, by_host: 0 })
+    }
+
+    /// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in those already.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> =
+            line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+        Some(Self { all: ticks.iter().sum(), by_host: *ticks.get(7)? })
+    }
+
+    /// How much of the processors the host took since this reading, in percent.
+    pub(crate) fn percent_since(self) -> f64 {
+        let now = Self::now();
+        let all = now.all.saturating_sub(self.all).max(1);
+        100.0 * now.by_host.saturating_sub(self.by_host) as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel() {
+        let stat = "cpu  10 1 20 60 4 0 2 3 9 9\ncpu0 1 2\n";
+        let taken = Taken::parse(stat).unwrap();
+        assert_eq!((taken.all, taken.by_host), (100, 3));
+        for odd in ["", "cpu  1 2 3", "intr 5"] {
+            assert!(Taken::parse(odd).is_none());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Data written by earlier releases opens, is all there, and can be written on.
+//!
+//! Each format that was released has a fixture, made by the release itself:
+//! `ROWHOUSE_WRITE_FIXTURE=format1 cargo test -p rowhouse-store-embedded --test upgrade -- --ignored`.
+//! A fixture is never made again: what is in it is what users have.
+
+#[allow(dead_code, reason = "each test file uses some of it")]
+mod common;
+
+use common::{commit, key, name, page, put, record, table, write};
+use rowhouse_env::{Clock, SystemClock};
+use rowhouse_store::{Command, Condition, Placement, Store, TableId, Write};
+use rowhouse_store_embedded::{EmbeddedStore, Options, check};
+use rowhouse_types::{
+    EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const FORMATS: [&str; 1] = ["format1"];
+
+fn fixture(format: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format).join("rowhouse.db")
+}
+
+fn open(directory: &Path) -> EmbeddedStore {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    EmbeddedStore::open(Options::new(directory), clock).expect("the store opens")
+}
+
+/// Every type, long keys, records within a row and beside it.
+fn contents() -> Vec<(EntityKey, Record)> {
+    let mut builder = RecordBuilder::new();
+    let guid = rowhouse_types::Guid::parse("01234567-89ab-cdef-0123-456789abcdef").expect("a guid");
+    let time = Timestamp::parse_iso("1601-01-01T00:00:00.0000001Z").expect("a time");
+    let values = [
+        ("Text", ValueRef::String("ä😀\u{0}\"")),
+        ("Empty", ValueRef::String("")),
+        ("Bytes", ValueRef::Binary(&[0, 255, 10])),
+        ("Yes", ValueRef::Boolean(true)),
+        ("Small", ValueRef::Int32(i32::MIN)),
+        ("Large", ValueRef::Int64(i64::MAX)),
+        ("Half", ValueRef::Double(-0.5)),
+        ("None", ValueRef::Double(f64::NAN)),
+        ("Time", ValueRef::DateTime(time)),
+        ("Id", ValueRef::Guid(guid)),
+    ];
+    for (name, value) in values {
+        builder.push(name, value).expect("a legal property");
+    }
+    let mut all = vec![(key("types", "all"), builder.finish(Timestamp::default()))];
+    all.push((key("", ""), RecordBuilder::new().finish(Timestamp::default())));
+    let long = "😀".repeat(512);
+    all.push((key(&long, &long), record(1, 100)));
+    for number in 0_i32..60 {
+        let size = usize::try_from(number).expect("small") * 50;
+        all.push((key("rows", &format!("{number:03}")), record(number.into(), size)));
+    }
+    all.push((key("large", "row"), record(-1, 300_000)));
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+fn policies() -> Vec<StoredPolicy> {
+    let expiry = Timestamp::parse_iso("2030-01-01T00:00:00Z").ok();
+    vec![StoredPolicy { id: "p".into(), start: None, expiry, permission: Some("raud".into()) }]
+}
+
+/// Fills a new store as the fixture of the present format.
+async fn fill(store: &dyn Store) {
+    let people = table(store, "People").await;
+    for (key, record) in contents() {
+        let put = Command::Entity {
+            table: people,
+            key,
+            condition: Condition::Absent,
+            write: Write::Put(record),
+        };
+        commit(store, vec![put]).await;
+    }
+    store.set_policies(people, policies()).await.expect("set");
+    let account = store.accounts().await.expect("listed")[0].id;
+    store.set_account_setting(account, "s", Some(Box::from(*b"v"))).await.expect("set");
+    let placement = Placement { group: Some("g".into()), route_chars: Some(3) };
+    store.create_table(account, &name("Placed"), placement).await.expect("created");
+    let dropped = table(store, "Dropped").await;
+    for number in 0..3000 {
+        commit(store, vec![put(dropped, "p", &number.to_string(), record(number, 10))]).await;
+    }
+    store.drop_table(dropped).await.expect("dropped");
+}
+
+async fn verify(store: &dyn Store) -> TableId {
+    let people = table(store, "People").await;
+    let found = page(store, people, KeyRange::all()).await;
+    let found: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| {
+            let row = row.expect("the record decodes");
+            let mut record = row.record.to_owned();
+            record.stamp(Timestamp::default());
+            (key(row.partition, row.row), record)
+        })
+        .collect();
+    assert!(found == contents(), "everything is there as it was");
+    let accounts = store.accounts().await.expect("listed");
+    assert_eq!(accounts[0].settings.get("s").map(AsRef::as_ref), Some(&b"v"[..]));
+    let tables = store.tables(accounts[0].id, None, 10).await.expect("listed");
+    let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(names, ["People", "Placed"]);
+    assert_eq!(tables[0].policies, policies());
+    assert_eq!(tables[1].placement.route_chars, Some(3));
+    people
+}
+
+#[tokio::test]
+async fn every_format_opens() {
+    for format in FORMATS {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let database = directory.path().join("rowhouse.db");
+        fs::copy(fixture(format), &database).expect("the fixture is there");
+        let before = check(directory.path(), &mut |_| {}).expect("it can be checked");
+        assert_eq!(before.problems, Vec::<String>::new(), "{format}");
+
+        let store = open(directory.path());
+        let people = verify(&store).await;
+        let old = store.get(people, &key("rows", "000")).await.expect("read").expect("there");
+        let change = Write::Put(record(5, 5));
+        let change = write(people, "rows", "000", Condition::Exists, change);
+        let written = commit(&store, vec![change]).await;
+        assert!(old.as_ref().timestamp() < written, "{format}: time goes on");
+        commit(&store, vec![put(people, "rows", "000", record(0, 0))]).await;
+        store.close().await.expect("closed");
+
+        let after = check(directory.path(), &mut |_| {}).expect("it can be checked");
+        assert_eq!((after.problems, after.entities), (Vec::new(), before.entities), "{format}");
+        verify(&open(directory.path())).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "makes the fixture of a release, once"]
+async fn write_fixture() {
+    let format = std::env::var("ROWHOUSE_WRITE_FIXTURE").expect("the name of the fixture");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = open(directory.path());
+    fill(&store).await;
+    store.close().await.expect("closed");
+    let to = fixture(&format);
+    assert!(!to.exists(), "a fixture is never made again");
+    fs::create_dir_all(to.parent().expect("it has one")).expect("made");
+    fs::copy(directory.path().join("rowhouse.db"), to).expect("copied");
+}

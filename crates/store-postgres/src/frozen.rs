@@ -1,0 +1,83 @@
+//! Views of the whole database at one moment: a transaction that only reads, on a connection of its own.
+//!
+//! PostgreSQL keeps what the view shows for as long as it lives, so a view that lives long makes the database grow.
+
+use crate::fault::Fault;
+use crate::pool::{Pool, Session};
+use crate::{catalogue, log, scan};
+use async_trait::async_trait;
+use rowhouse_store::{
+    Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
+};
+use std::fmt;
+use std::sync::Arc;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+    SET LOCAL idle_in_transaction_session_timeout = '10min'";
+/// Tables that are read at a time.
+const TABLES: usize = 1000;
+
+/// The store as it was.
+pub(crate) struct Frozen {
+    session: Session,
+    place: u64,
+}
+
+impl fmt::Debug for Frozen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frozen").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Frozen {
+    pub(crate) async fn take(pool: &Pool) -> Result<Self, StoreError> {
+        let session = pool.session().await?;
+        let begin = async {
+            // Before the view, which then has all of it.
+            let place = log::settled(&session).await?;
+            session.begin(BEGIN).await?;
+            // The first thing that is read fixes the moment.
+            catalogue::accounts(&session).await?;
+            Ok(place)
+        };
+        let place = begin.await.map_err(Fault::of_a_read)?;
+        Ok(Self { session, place })
+    }
+}
+
+#[async_trait]
+impl Snapshot for Frozen {
+    fn place(&self) -> u64 {
+        self.place
+    }
+
+    async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
+        catalogue::accounts(&self.session).await.map_err(Fault::of_a_read)
+    }
+
+    async fn tables(&self, account: AccountId) -> Result<Vec<Arc<Table>>, StoreError> {
+        let mut all: Vec<Arc<Table>> = Vec::new();
+        loop {
+            // The last one again, as the place to go on from.
+            let from = all.pop().map(|table| table.name.folded());
+            let more = catalogue::tables(&self.session, account, from.as_ref(), TABLES).await;
+            let more = more.map_err(Fault::of_a_read)?;
+            let is_last = more.len() < TABLES;
+            all.extend(more);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        let read = async {
+            let known = catalogue::table_of(&self.session, table).await?;
+            let known = known.ok_or(Conflict::TableNotFound)?;
+            let number = catalogue::number(table).unwrap_or(-1);
+            let source = scan::Source { id: table, number, placement: &known.placement };
+            scan::page_within(&self.session, source, &scan).await
+        };
+        read.await.map_err(Fault::of_a_read)
+    }
+}

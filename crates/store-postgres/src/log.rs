@@ -1,0 +1,172 @@
+//! The changes that are kept, by a trigger on the entities, for all servers alike.
+//!
+//! Numbers are drawn while the changed row is locked, so those of one entity are in the order of its changes; but a
+//! transaction that drew a small number may commit after one that drew a large one. So a reader first notes the last
+//! number drawn, then waits until every transaction that was under way then has ended: up to that number nothing can
+//! appear any more. A transaction of somebody else on the same database that does not end holds readers up.
+
+use crate::fault::Fault;
+use crate::key;
+use crate::pool::Session;
+use crate::props::{self, JsonbRef};
+use rowhouse_store::{Change, Changes, ChangesWanted, Conflict, Kept, StoreError, TableId};
+use rowhouse_types::{EntityKey, Record, Timestamp};
+use std::time::{Duration, Instant};
+use tokio_postgres::Row;
+
+/// Most changes in one answer.
+const ROWS_MAX: i64 = 1000;
+/// Most numbers that are looked through for one answer.
+const SPAN: i64 = 50_000;
+/// How long transactions under way are waited for.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// Rows that a step removes.
+const TRIM_ROWS: i64 = 1000;
+
+const MARKS: &str = "SELECT retention IS NOT NULL, changes_after FROM rowhouse.catalogue";
+const LAST: &str =
+    "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM rowhouse.changes_id_seq";
+const UNDER_WAY: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+/// Ends with the change that reaches the bytes.
+const READ: &str = "SELECT id, tid, key, pl, ts, names, props FROM (
+        SELECT c.*, sum(pg_column_size(c)) OVER (ORDER BY c.id) - pg_column_size(c) AS before FROM (
+            SELECT * FROM rowhouse.changes WHERE id > $1 AND id <= $2 AND ($3::bigint IS NULL OR tid = $3)
+            ORDER BY id LIMIT $4
+        ) AS c
+    ) AS sized WHERE before < $5 ORDER BY id";
+const ON: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities;
+    CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON rowhouse.entities
+    FOR EACH ROW EXECUTE FUNCTION rowhouse.note_change()";
+const OFF: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities";
+const TRIM: &str = "WITH old AS (
+        SELECT c.id FROM rowhouse.changes c, rowhouse.catalogue m
+        WHERE c.id <= m.changes_after OR c.made < clock_timestamp() - m.retention
+        ORDER BY c.id LIMIT $1
+    ), gone AS (
+        DELETE FROM rowhouse.changes c USING old WHERE c.id = old.id RETURNING c.id
+    )
+    SELECT max(id), count(*) FROM gone";
+const TRIMMED: &str = "UPDATE rowhouse.catalogue SET changes_after = GREATEST(changes_after, $1)";
+
+/// Keeps changes from now on, or no longer; run as a change of the catalogue.
+pub(crate) async fn keep(session: &Session, retention: Option<Duration>) -> Result<(), Fault> {
+    let was_on = marks(session).await?.is_some();
+    if was_on != retention.is_some() {
+        // Whoever writes meanwhile waits: from the trigger on nothing is missed.
+        session.run(if was_on { OFF } else { ON }).await?;
+        let last = last(session).await?;
+        session.execute("UPDATE rowhouse.catalogue SET changes_after = $1", &[&last]).await?;
+    }
+    let seconds = retention.map(|retention| retention.as_secs_f64());
+    let sql = "UPDATE rowhouse.catalogue SET retention = $1::float8 * interval '1 second'";
+    session.execute(sql, &[&seconds]).await?;
+    Ok(())
+}
+
+/// All after this number are there; none if they are not kept.
+async fn marks(session: &Session) -> Result<Option<i64>, Fault> {
+    let row = session.row(MARKS, &[]).await?;
+    Ok(row.filter(|row| row.get(0)).map(|row| row.get(1)))
+}
+
+async fn last(session: &Session) -> Result<i64, Fault> {
+    Ok(session.row(LAST, &[]).await?.map_or(0, |row| row.get(0)))
+}
+
+/// The last number up to which nothing can appear any more.
+pub(crate) async fn settled(session: &Session) -> Result<u64, Fault> {
+    let last = last(session).await?;
+    // Asked afterwards: whoever drew a number up to that one is among them, or has ended.
+    let under_way = number(session, UNDER_WAY).await?;
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while number(session, OLDEST).await? < under_way {
+        if began.elapsed() > SETTLE_WITHIN {
+            tracing::warn!(
+                "a transaction on the database has been open for long: changes wait for it"
+            );
+            return Err(StoreError::Busy.into());
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(Duration::from_millis(50));
+    }
+    Ok(last.unsigned_abs())
+}
+
+async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
+    Ok(session.row(sql, &[]).await?.map_or(0, |row| row.get(0)))
+}
+
+pub(crate) async fn kept(session: &Session) -> Result<Option<Kept>, Fault> {
+    match marks(session).await? {
+        Some(after) => {
+            let until = settled(session).await?;
+            Ok(Some(Kept { after: after.unsigned_abs(), until }))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Changes after a place, without waiting for any.
+pub(crate) async fn read(session: &Session, wanted: &ChangesWanted) -> Result<Changes, Fault> {
+    let until = settled(session).await?;
+    let (after, until) = (place(wanted.after)?, place(until)?);
+    let end = until.min(after.saturating_add(SPAN));
+    let table = wanted.table.map(|TableId(id)| place(id)).transpose()?;
+    let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX).clamp(1, ROWS_MAX);
+    let bytes = i64::try_from(wanted.max_bytes).unwrap_or(i64::MAX).max(1);
+    let rows = session.rows(READ, &[&after, &end, &table, &limit, &bytes]).await?;
+    // Asked afterwards: what is removed meanwhile is noticed.
+    let reaches = marks(session).await?.is_some_and(|first| first <= after && after <= until);
+    if !reaches {
+        return Err(Conflict::ChangesNotKept.into());
+    }
+    let changes = rows.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+    // Whether a limit ended it does not matter: then the next answer is empty and goes further.
+    let last = changes.last().map(|change| change.place);
+    Ok(Changes { changes, next: last.unwrap_or(end.unsigned_abs()) })
+}
+
+fn place(number: u64) -> Result<i64, Fault> {
+    i64::try_from(number).map_err(|_| Conflict::ChangesNotKept.into())
+}
+
+fn change(row: &Row) -> Result<Change, Fault> {
+    let mut buffer = Vec::new();
+    let halves = key::split(row.get(2), &[], row.get(3), &mut buffer);
+    let key = halves.and_then(|(partition, row)| EntityKey::new(partition, row).ok());
+    let key = key.ok_or_else(|| corrupt("a key is none"))?;
+    let ts: i64 = row.get(4);
+    let at = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
+    let table: i64 = row.get(1);
+    Ok(Change {
+        place: row.get::<_, i64>(0).unsigned_abs(),
+        table: TableId(table.unsigned_abs()),
+        key,
+        at: at.ok_or_else(|| corrupt("a time is out of range"))?,
+        record: record(row, ts)?,
+    })
+}
+
+fn record(row: &Row, ts: i64) -> Result<Option<Record>, Fault> {
+    let names: Option<Vec<&str>> = row.get(5);
+    match names {
+        Some(names) => Ok(Some(props::decode(ts, &names, row.get::<_, JsonbRef<'_>>(6))?)),
+        None => Ok(None),
+    }
+}
+
+fn corrupt(what: &str) -> Fault {
+    StoreError::Corrupt(what.to_owned()).into()
+}
+
+/// Removes some changes that need not be kept; whether there may be more.
+pub(crate) async fn trim(session: &Session) -> Result<bool, Fault> {
+    let Some(row) = session.row(TRIM, &[&TRIM_ROWS]).await? else { return Ok(false) };
+    let (last, count): (Option<i64>, i64) = (row.get(0), row.get(1));
+    if let Some(last) = last {
+        session.execute(TRIMMED, &[&last]).await?;
+    }
+    Ok(count == TRIM_ROWS)
+}
