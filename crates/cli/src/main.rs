@@ -1,14 +1,19 @@
 //! The one binary: `rowhouse`.
 //!
-//! Reads flags, environment and files, calls the server library or the admin API of a running
-//! server, and tells people what came of it. A failure is one sentence on standard error and exit
+//! Reads flags, environment and files, calls the server library, the admin API of a running server or
+//! the client of the protocol, and tells people what came of it. A failure is one sentence on standard error and exit
 //! code 1; wrong usage is exit code 2.
 
 mod account;
 mod admin_client;
 mod check;
+mod copy;
+mod export;
+mod import;
 mod output;
 mod serve;
+mod service;
+mod transfer;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,6 +38,9 @@ enum Command {
     Serve(Box<serve::Serve>),
     Account(account::AccountCommand),
     Check(check::Check),
+    Export(export::ExportCommand),
+    Import(Box<import::ImportCommand>),
+    Copy(copy::CopyCommand),
     /// Print the version.
     Version,
 }
@@ -42,6 +50,9 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
         Command::Check(check) => check.run(),
+        Command::Export(export) => export.run(),
+        Command::Import(import) => import.run(),
+        Command::Copy(copy) => copy.run(),
         Command::Version => {
             output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
             Ok(())

@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub use read::{EntityBody, EntityError, read};
-pub use write::{Context, write_one, write_page};
+pub use write::{Context, write_one, write_page, write_plain};
 pub(crate) use write::{write_members, write_metadata};
 
 #[cfg(test)]

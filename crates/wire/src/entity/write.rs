@@ -4,7 +4,7 @@ use crate::json::writer::{self, Object};
 use crate::media::Metadata;
 use crate::select::Select;
 use crate::uri;
-use rowhouse_types::{Corrupt, EdmType, IsoText, Row, StoredProperty, ValueRef};
+use rowhouse_types::{Corrupt, EdmType, IsoText, Property, Row, StoredProperty, ValueRef};
 
 /// What an answer needs to know beside the entities.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,44 @@ pub fn write_page<'r>(
     }
     page.out.push(b']');
     page.close();
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+/// Writes one entity and nothing around it: its keys, its Timestamp if wanted, and every property with its type
+/// unless JSON shows that. [`read`](super::read) reads the same record back. After an error `out` is as it was
+/// before.
+///
+/// A Double always has its type: programs that pass JSON on often write `1.0` as `1`.
+pub fn write_plain(out: &mut Vec<u8>, row: &Row<'_>, timestamp: bool) -> Result<(), Corrupt> {
+    let start = out.len();
+    let mut object = Object::open(out);
+    object.text("PartitionKey", row.partition);
+    object.text("RowKey", row.row);
+    if timestamp {
+        object.name("Timestamp", "@odata.type");
+        writer::string(object.out, EdmType::DateTime.name());
+        object.name("Timestamp", "");
+        write_time(object.out, &row.record.timestamp().iso());
+    }
+    let mut result = Ok(());
+    for property in row.record.iter() {
+        match property {
+            Ok(Property { name, value }) => {
+                if !matches!(value.edm_type(), EdmType::String | EdmType::Int32 | EdmType::Boolean)
+                {
+                    object.name(name, "@odata.type");
+                    writer::string(object.out, value.edm_type().name());
+                }
+                object.name(name, "");
+                write_value(object.out, value);
+            }
+            Err(error) => result = Err(error),
+        }
+    }
+    object.close();
     if result.is_err() {
         out.truncate(start);
     }

@@ -1,0 +1,254 @@
+//! `rowhouse import`: a file into a table, and Azurite's data file into its tables.
+
+use crate::export::FileFormat;
+use crate::service::Service;
+use crate::transfer::{self, Shown};
+use crate::{Failure, output};
+use clap::{Args, Subcommand, ValueEnum};
+use rowhouse_client::files::{AzuriteReader, CsvReader, Format, NdjsonReader, Rows};
+use rowhouse_client::import::{Import, Report};
+use rowhouse_client::{Client, OnConflict, Progress};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Write the rows of a file to a table.
+///
+/// The file is NDJSON or CSV, as 'rowhouse export' and Azure Storage Explorer write them. Rows that
+/// cannot be written are left out and reported, and the exit code is then 1.
+///
+/// While it runs, FILE.TABLE.progress says how far it is, with which --resume goes on. To import into
+/// a table that is called azurite, write its name with a capital letter: names of tables are the same
+/// in any case.
+#[derive(Debug, Args)]
+#[command(
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    mut_args(|argument| argument.hide_env_values(true))
+)]
+pub(crate) struct ImportCommand {
+    #[command(subcommand)]
+    source: Option<Source>,
+
+    /// The table.
+    #[arg(required = true)]
+    table: Option<String>,
+
+    /// The file; - is standard input.
+    #[arg(required = true)]
+    file: Option<PathBuf>,
+
+    /// How the file is written. Default: CSV if its name ends in .csv, otherwise NDJSON.
+    #[arg(long)]
+    format: Option<FileFormat>,
+
+    /// Make the table if it is not there.
+    #[arg(long)]
+    create: bool,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+const EXAMPLES: &str = "Examples:
+  rowhouse import People people.ndjson --create
+  rowhouse import People people.csv --on-conflict replace --errors refused.ndjson
+  rowhouse import azurite __azurite_db_table__.json";
+
+#[derive(Debug, Subcommand)]
+enum Source {
+    /// Write all tables of Azurite's data file, with all their entities.
+    ///
+    /// Stop Azurite first, so that the file is complete: it is __azurite_db_table__.json in Azurite's
+    /// directory. Tables are made where they are missing.
+    #[command(mut_args(|argument| argument.hide_env_values(true)))]
+    Azurite {
+        /// Azurite's data file.
+        file: PathBuf,
+        /// The account of Azurite whose tables are read.
+        #[arg(long, value_name = "NAME", default_value = "devstoreaccount1")]
+        from_account: String,
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+/// What both ways of importing can be told.
+#[derive(Debug, Args)]
+struct Options {
+    /// What to do where an entity with the same keys is there.
+    #[arg(long, value_enum, default_value_t = Policy::Fail)]
+    on_conflict: Policy,
+
+    /// Batches that are written at a time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+
+    /// Write line number and reason of each refused row to this file, a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    errors: Option<PathBuf>,
+
+    /// Go on with an import that was interrupted.
+    #[arg(long)]
+    resume: bool,
+
+    #[command(flatten)]
+    service: Service,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Policy {
+    /// Refuse the row, unless what is there is exactly the same.
+    Fail,
+    /// Leave what is there.
+    Skip,
+    /// Replace what is there.
+    Replace,
+    /// Keep the properties that the row does not have.
+    Merge,
+}
+
+impl From<Policy> for OnConflict {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Fail => Self::Fail,
+            Policy::Skip => Self::Skip,
+            Policy::Replace => Self::Replace,
+            Policy::Merge => Self::Merge,
+        }
+    }
+}
+
+impl ImportCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if let Some(Source::Azurite { file, from_account, options }) = self.source {
+            return import_azurite(&file, &from_account, &options);
+        }
+        let (table, file) = (self.table.unwrap_or_default(), self.file.unwrap_or_default());
+        transfer::check_table(&table)?;
+        let client = transfer::client(&self.options.service.target()?)?;
+        let format = FileFormat::of(self.format, &file);
+        let from_input = file.as_os_str() == "-";
+        if from_input && self.options.resume {
+            return Err("--resume needs a file: standard input cannot be read again".to_owned());
+        }
+        let rows = open(&file, format)?;
+        let progress = (!from_input).then(|| beside(&file, &format!(".{table}.progress")));
+        let tables = if self.create { vec![table.as_str()] } else { Vec::new() };
+        let import = self.options.import(Some(table.clone()), progress);
+        let report = import_rows(&client, &import, rows, &tables)?;
+        self.options.tell(&report, &table)
+    }
+}
+
+fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), Failure> {
+    let client = transfer::client(&options.service.target()?)?;
+    let rows = AzuriteReader::open(file, account)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let tables = rows.tables().to_vec();
+    if tables.is_empty() {
+        return Err(format!(
+            "{} has no tables of the account {account}: name another with --from-account",
+            file.display()
+        ));
+    }
+    let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
+    let import = options.import(None, Some(beside(file, ".progress")));
+    let report = import_rows(&client, &import, Box::new(rows), &names)?;
+    let tables =
+        if names.len() == 1 { "1 table".to_owned() } else { format!("{} tables", names.len()) };
+    options.tell(&report, &tables)
+}
+
+impl Options {
+    fn import(&self, table: Option<String>, progress: Option<PathBuf>) -> Import {
+        Import {
+            table,
+            on_conflict: self.on_conflict.into(),
+            jobs: self.jobs.into(),
+            errors: self.errors.clone(),
+            progress,
+            resume: self.resume,
+        }
+    }
+
+    /// Says what came of it; refused rows are a failure.
+    fn tell(&self, (report, rate): &(Report, u64), table: &str) -> Result<(), Failure> {
+        let Report { rows, written, present, skipped, refused, shown } = report;
+        let mut text = format!("Imported {written} of {rows} rows into {table}");
+        for (count, what) in
+            [(present, "were there already"), (skipped, "were left as they are there")]
+        {
+            if *count > 0 {
+                // Writing to a string cannot fail.
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        output::print(&format!("{text}; {rate} a second.\n"));
+        if *refused == 0 {
+            return Ok(());
+        }
+        if let Some(path) = &self.errors {
+            return Err(format!("{refused} rows were refused: see {}", path.display()));
+        }
+        for (line, reason) in shown {
+            eprintln!("line {line}: {reason}");
+        }
+        Err(format!(
+            "{refused} rows were refused: all of them are told in a file with --errors FILE"
+        ))
+    }
+}
+
+/// Makes the tables and writes the rows; tells how many in a second too.
+fn import_rows(
+    client: &Client,
+    import: &Import,
+    rows: Box<dyn Rows>,
+    tables: &[&str],
+) -> Result<(Report, u64), Failure> {
+    let progress = Arc::new(Progress::default());
+    let began = Instant::now();
+    let report = {
+        let _shown = Shown::start(&progress, "rows");
+        transfer::run(async {
+            for table in tables {
+                client.create_table(table).await?;
+            }
+            import.run(client, rows, &progress).await
+        })?
+    };
+    let rate = transfer::rate(report.rows, began.elapsed());
+    Ok((report, rate))
+}
+
+fn open(path: &Path, format: Format) -> Result<Box<dyn Rows>, Failure> {
+    let told = |reason: String| format!("cannot read {}: {reason}", path.display());
+    if path.as_os_str() == "-" {
+        return reader(BufReader::new(std::io::stdin()), format).map_err(told);
+    }
+    let file = File::open(path).map_err(|error| told(error.to_string()))?;
+    reader(BufReader::with_capacity(1 << 20, file), format).map_err(told)
+}
+
+fn reader<R: std::io::BufRead + Send + 'static>(
+    input: R,
+    format: Format,
+) -> Result<Box<dyn Rows>, String> {
+    Ok(match format {
+        Format::Ndjson => Box::new(NdjsonReader::new(input)),
+        Format::Csv => Box::new(CsvReader::new(input)?),
+    })
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}

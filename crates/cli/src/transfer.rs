@@ -1,0 +1,131 @@
+//! What export, import and copy share: running them, showing how far they are, and telling what went wrong.
+
+use crate::Failure;
+use rowhouse_client::{Client, ClientError, Progress, Target, TransferError};
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Names of tables that could be meant for something else are refused before anything is asked.
+pub(crate) fn check_table(name: &str) -> Result<(), Failure> {
+    let legal = (3..=63).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && name.as_bytes()[0].is_ascii_alphabetic();
+    if legal {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} is not the name of a table: those are 3 to 63 letters and digits, a letter first"
+    ))
+}
+
+/// Runs a transfer to its end.
+pub(crate) fn run<T>(
+    transfer: impl Future<Output = Result<T, TransferError>>,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    runtime.block_on(transfer).map_err(|error| told(&error))
+}
+
+pub(crate) fn client(target: &Target) -> Result<Client, Failure> {
+    Client::new(target).map_err(|error| error.to_string())
+}
+
+/// The error as a sentence that says what to do.
+fn told(error: &TransferError) -> Failure {
+    let TransferError::Client(error) = error else { return error.to_string() };
+    let advice = match error {
+        ClientError::Unreachable { .. } => "check the address, and that the server runs",
+        ClientError::Service(refused) => match (refused.status, refused.code.as_str()) {
+            (401 | 403, _) => "check the key, or what the shared access signature allows",
+            (404, _) => "check the name of the table; import makes it with --create",
+            (409, "TableBeingDeleted") => "try again when the service has deleted it",
+            _ => return error.to_string(),
+        },
+        _ => return error.to_string(),
+    };
+    format!("{error}: {advice}")
+}
+
+/// A line on a terminal that says how far a transfer is, until it is dropped.
+pub(crate) struct Shown {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shown {
+    /// Shows so many of `what`; nothing where nobody watches.
+    pub(crate) fn start(progress: &Arc<Progress>, what: &'static str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let watched = std::io::stderr().is_terminal();
+        let thread = watched.then(|| {
+            let (stop, progress) = (stop.clone(), progress.clone());
+            std::thread::spawn(move || show(&progress, what, &stop))
+        });
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Nothing is lost if it could not print.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn show(progress: &Progress, what: &str, stop: &AtomicBool) {
+    let (began, first) = (Instant::now(), progress.rows());
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        let text = line(progress.rows(), first, progress.refused(), began.elapsed(), what);
+        let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+    }
+    let _ = write!(std::io::stderr(), "\r\x1b[K");
+}
+
+/// `12000 entities, 3000 a second, 2 refused`
+fn line(rows: u64, first: u64, refused: u64, elapsed: Duration, what: &str) -> String {
+    let rate = rate(rows.saturating_sub(first), elapsed);
+    let mut text = format!("{rows} {what}, {rate} a second");
+    if refused > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ", {refused} refused");
+    }
+    text
+}
+
+/// How many in a second.
+pub(crate) fn rate(count: u64, elapsed: Duration) -> u64 {
+    let millis = elapsed.as_millis().max(1);
+    u64::try_from(u128::from(count) * 1000 / millis).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_progress() {
+        let second = Duration::from_secs(1);
+        assert_eq!(line(500, 0, 0, second, "entities"), "500 entities, 500 a second");
+        assert_eq!(line(500, 400, 2, second, "rows"), "500 rows, 100 a second, 2 refused");
+        assert_eq!(rate(5, Duration::ZERO), 5000);
+    }
+
+    #[test]
+    fn names_of_tables() {
+        for name in ["abc", "People2"] {
+            assert_eq!(check_table(name), Ok(()));
+        }
+        for name in ["", "ab", "1abc", "a-b-c", "Tables('x')", &"a".repeat(64)] {
+            assert!(check_table(name).unwrap_err().contains("name of a table"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A client of the Table protocol, and what moves tables with it: export, import and copy.
+//!
+//! The other side may be Rowhouse, Azure or Azurite: nothing here asks for more than the protocol that they
+//! share. Values keep their types exactly. Memory is bounded: tables are read page by page, answers have a
+//! limit, and no more than a few pages are on their way at a time. What is repeated after a fault is safe to
+//! repeat: writes of a transfer replace, or are compared with what is there.
+//!
+//! [`Target`] says where a service is and who asks, [`Client`] asks it. [`files`] reads and writes entities as
+//! lines of JSON, as CSV and from Azurite's data file. [`export`], [`import`] and [`copy`] are the transfers;
+//! each can be interrupted at any point and resumed.
+
+mod batch;
+mod client;
+pub mod copy;
+mod digest;
+mod entity;
+mod error;
+pub mod export;
+pub mod files;
+pub mod import;
+mod loader;
+mod progress;
+mod range;
+mod retry;
+mod state;
+mod target;
+mod transport;
+
+pub use client::{Client, Page, Place, Query, Write};
+pub use digest::Digest;
+pub use entity::Entity;
+pub use error::{ClientError, ServiceError, TransferError};
+pub use loader::OnConflict;
+pub use progress::Progress;
+pub use range::Range;
+pub use target::{Target, TargetError};

@@ -1,0 +1,197 @@
+//! Writes many entities, in batches where that is possible, and leaves out only what cannot be written.
+
+use crate::batch;
+use crate::client::{Client, Write};
+use crate::entity::Entity;
+use crate::error::{ClientError, ServiceError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// After so many refusals of a batch its entities are sent one by one.
+const REFUSALS_MAX: usize = 3;
+
+/// What happens to an entity whose keys are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is refused, unless what is there is exactly the same.
+    Fail,
+    /// What is there stays.
+    Skip,
+    /// What is there is replaced.
+    Replace,
+    /// What is there keeps the properties that the new one does not have.
+    Merge,
+}
+
+impl OnConflict {
+    fn write(self) -> Write {
+        match self {
+            Self::Fail | Self::Skip => Write::Insert,
+            Self::Replace => Write::Replace,
+            Self::Merge => Write::Merge,
+        }
+    }
+}
+
+/// An entity with its table and its number in the input.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) table: Arc<str>,
+    pub(crate) number: u64,
+    pub(crate) entity: Entity,
+}
+
+/// What came of some entities.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) written: u64,
+    /// Were there already, exactly so.
+    pub(crate) present: u64,
+    pub(crate) skipped: u64,
+    /// Number and reason.
+    pub(crate) refused: Vec<(u64, String)>,
+}
+
+impl Loaded {
+    fn add(&mut self, other: Self) {
+        self.written += other.written;
+        self.present += other.present;
+        self.skipped += other.skipped;
+        self.refused.extend(other.refused);
+    }
+}
+
+/// Writes to one service in one way.
+#[derive(Clone, Debug)]
+pub(crate) struct Loader {
+    pub(crate) client: Client,
+    pub(crate) on_conflict: OnConflict,
+}
+
+impl Loader {
+    /// Writes all of them, no key twice among them, so many batches at a time.
+    pub(crate) async fn load(&self, items: Vec<Item>, jobs: usize) -> Result<Loaded, ClientError> {
+        let mut waiting = groups(items).into_iter();
+        let mut running = JoinSet::new();
+        let mut all = Loaded::default();
+        loop {
+            while running.len() < jobs.max(1) {
+                let Some(group) = waiting.next() else { break };
+                let this = self.clone();
+                running.spawn(async move { this.load_group(group).await });
+            }
+            match running.join_next().await {
+                Some(done) => all.add(done.expect("a task that writes does not panic")?),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Writes entities of one partition that fit into a batch.
+    async fn load_group(&self, mut items: Vec<Item>) -> Result<Loaded, ClientError> {
+        let mut all = Loaded::default();
+        let mut refusals = 0;
+        while items.len() > 1 && refusals < REFUSALS_MAX {
+            let entities: Vec<_> = items.iter().map(|item| &item.entity).collect();
+            let write = self.on_conflict.write();
+            let error = match self.client.batch(&items[0].table, write, &entities).await {
+                Ok(()) => {
+                    all.written += items.len() as u64;
+                    return Ok(all);
+                }
+                Err(ClientError::Service(error)) if is_about_entities(&error) => error,
+                Err(error) => return Err(error),
+            };
+            refusals += 1;
+            if error.status == 413 || error.code == "RequestBodyTooLarge" {
+                let rest = items.split_off(items.len() / 2);
+                all.add(Box::pin(self.load_group(items)).await?);
+                items = rest;
+                continue;
+            }
+            match error.index.filter(|&index| index < items.len()) {
+                Some(index) => all.add(self.load_one(&items.remove(index)).await?),
+                None => break,
+            }
+        }
+        for item in &items {
+            all.add(self.load_one(item).await?);
+        }
+        Ok(all)
+    }
+
+    async fn load_one(&self, item: &Item) -> Result<Loaded, ClientError> {
+        let Item { table, number, entity } = item;
+        let refused = |reason| Loaded { refused: vec![(*number, reason)], ..Loaded::default() };
+        match self.client.write(table, self.on_conflict.write(), entity).await {
+            Ok(()) => Ok(Loaded { written: 1, ..Loaded::default() }),
+            Err(error) if error.code() == "EntityAlreadyExists" => {
+                if self.on_conflict == OnConflict::Skip {
+                    return Ok(Loaded { skipped: 1, ..Loaded::default() });
+                }
+                let there = self.client.get(table, &entity.partition, &entity.row).await?;
+                if there.is_some_and(|there| there.same_content(entity)) {
+                    return Ok(Loaded { present: 1, ..Loaded::default() });
+                }
+                Ok(refused("another entity with these keys is there already".to_owned()))
+            }
+            Err(ClientError::Service(error)) if is_about_entities(&error) => {
+                Ok(refused(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an entity is to blame, not the table, the credentials or the service.
+fn is_about_entities(error: &ServiceError) -> bool {
+    let table = ["TableBeingDeleted", "InvalidResourceName", "TableNotFound"];
+    matches!(error.status, 400 | 409 | 412 | 413) && !table.contains(&error.code.as_str())
+}
+
+/// Entities of the same table and partition together, as many as fit into a batch.
+fn groups(items: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut partitions: Vec<Vec<Item>> = Vec::new();
+    let mut places: HashMap<_, usize> = HashMap::new();
+    for item in items {
+        match places.entry((item.table.clone(), item.entity.partition.clone())) {
+            Entry::Occupied(place) => partitions[*place.get()].push(item),
+            Entry::Vacant(place) => {
+                place.insert(partitions.len());
+                partitions.push(vec![item]);
+            }
+        }
+    }
+    let mut groups = Vec::new();
+    for mut partition in partitions {
+        while !partition.is_empty() {
+            let count = batch::fitting(partition.iter().map(|item| &item.entity));
+            let rest = partition.split_off(count);
+            groups.push(std::mem::replace(&mut partition, rest));
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_batches() {
+        let item = |table: &str, partition: &str, number: u64| {
+            let json = format!(r#"{{"PartitionKey":"{partition}","RowKey":"{number}"}}"#);
+            let entity = Entity::from_json(json.as_bytes()).unwrap();
+            Item { table: table.into(), number, entity }
+        };
+        let mut items: Vec<_> = (0..150).map(|n| item("t", "p", n)).collect();
+        items.insert(1, item("t", "q", 1));
+        items.push(item("u", "p", 1));
+        let groups = groups(items);
+        let sizes: Vec<_> = groups.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [100, 50, 1, 1]);
+        assert_eq!(groups[1][0].number, 100, "order is kept");
+    }
+}
