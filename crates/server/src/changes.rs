@@ -34,7 +34,7 @@ fn words(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [(24 * 60 * 60, "day"), (60 * 60, "hour"), (60, "minute"), (1, "second")];
     let (size, name) =
-        units.into_iter().find(|(size, _)| seconds % size == 0).unwrap_or((1, "second"));
+        units.into_iter().find(|(size, _)| seconds.is_multiple_of(*size)).unwrap_or((1, "second"));
     let count = seconds / size;
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }

@@ -365,7 +365,7 @@ async fn changes_are_waited_for() {
         tokio::join!(f.service.changes(f.with(&reader), &people, wait(120)), f.insert("z", "r"));
     let page = page.unwrap();
     assert!(page.items.is_empty() && Duration::from_millis(120) <= began.elapsed());
-    let (page, _) =
+    let (page, ()) =
         tokio::join!(f.service.changes(f.with(&reader), &people, wait(60_000)), async {
             tokio::time::sleep(Duration::from_millis(30)).await;
             f.insert("z", "s").await;

@@ -116,6 +116,48 @@ fn every_kind_of_write_is_told() {
     assert!(full.text().contains("Timestamp@odata.type"), "{}", full.text());
 }
 
+/// A merge tells the whole entity, so a batch of small merges may be large; it is told in pieces then.
+#[test]
+fn a_batch_beyond_all_bounds_is_told_in_pieces() {
+    const ENTITIES: usize = 20;
+    let server = serve(&[]);
+    let mut client = server.client();
+    let pad = "x".repeat(30_000);
+    let large: serde_json::Map<_, _> =
+        (0..16).map(|n| (format!("pad{n}"), Value::from(pad.clone()))).collect();
+    let key = |n: usize| format!("{n:03}");
+    for n in 0..ENTITIES {
+        let path = entity_path("People", "p", &key(n));
+        let put = client.update("PUT", &path, None, &Value::Object(large.clone()));
+        assert_eq!(put.expect("answered").status, 204);
+    }
+    let begin = read(&mut client, "&from=now");
+    let merges: Vec<_> = (0..ENTITIES)
+        .map(|n| Operation::merge("People", ("p", &key(n)), None, json!({ "Age": n })))
+        .collect();
+    assert_eq!(client.batch(&merges).expect("answered").parts.len(), ENTITIES);
+    insert(&mut client, "next");
+    let mut answer = read(&mut client, &after(&begin));
+    let sequence = answer["value"][0]["sequence"].clone();
+    let (mut heard, mut answers) = (Vec::new(), 1);
+    loop {
+        heard.extend(told(&answer));
+        if answer["more"] == false {
+            break;
+        }
+        let changes = answer["value"].as_array().expect("a list");
+        assert!(
+            changes.iter().all(|change| change["sequence"] == sequence),
+            "alone in its answers"
+        );
+        answer = read(&mut client, &after(&answer));
+        answers += 1;
+    }
+    let expected: Vec<_> = (0..ENTITIES).map(key).chain(["next".to_owned()]).collect();
+    assert_eq!(heard, expected);
+    assert!((2..5).contains(&answers), "{answers}");
+}
+
 /// Whoever asks for nothing of it gets what the original answers.
 #[test]
 fn what_is_refused() {
@@ -187,7 +229,7 @@ fn old_changes_are_gone_in_time() {
     client.create_table("People");
     let begin = read(&mut client, "&from=now");
     insert(&mut client, "a");
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
         let answer = ask(&mut client, &after(&begin));
         if answer.status == 410 {
@@ -195,7 +237,7 @@ fn old_changes_are_gone_in_time() {
             break;
         }
         assert_eq!(answer.status, 200, "{}", answer.text());
-        assert!(began.elapsed() < Duration::from_secs(30), "forgotten in the background");
+        assert!(started.elapsed() < Duration::from_secs(30), "forgotten in the background");
         thread::sleep(Duration::from_millis(200));
     }
     let next = read(&mut client, "");
@@ -235,12 +277,12 @@ fn a_wait_ends_with_the_change() {
     let server = serve(&[]);
     let mut client = server.client();
     let begin = read(&mut client, "&from=now");
-    let began = Instant::now();
+    let started = Instant::now();
     assert_eq!(
         told(&read(&mut client, &format!("{}&wait=1", after(&begin)))),
         Vec::<String>::new()
     );
-    assert!(Duration::from_secs(1) <= began.elapsed(), "{:?}", began.elapsed());
+    assert!(Duration::from_secs(1) <= started.elapsed(), "{:?}", started.elapsed());
     let waiting = {
         let (mut client, options) = (server.client(), format!("{}&wait=30", after(&begin)));
         thread::spawn(move || (read(&mut client, &options), Instant::now()))
@@ -303,7 +345,7 @@ fn waiting_requests_are_no_burden() {
 
     let mut waiting = crowd(&server, "&from=now&wait=30", 5);
     thread::sleep(Duration::from_millis(300));
-    let began = Instant::now();
+    let started = Instant::now();
     let stopped = thread::spawn(move || server.stop().success());
     for connection in &mut waiting {
         let answer = connection.receive("GET").expect("answered although the server stops");
@@ -312,7 +354,7 @@ fn waiting_requests_are_no_burden() {
     }
     drop(waiting);
     assert!(stopped.join().expect("no panic"), "a clean end");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 fn signed(fields: TableSasFields) -> String {
@@ -359,12 +401,12 @@ fn a_signature_shows_its_range_only() {
         "&from={}&wait=2",
         encode(read(&mut client, "&from=now")["next"].as_str().expect("text"))
     );
-    let began = Instant::now();
+    let started = Instant::now();
     let mut waiting = open(&server, &(options + &range("r")));
     client.update("PUT", &entity_path("People", "c", "c"), None, &json!({})).expect("answered");
     let answer = waiting.receive("GET").expect("answered");
     assert!(told(&answer.json()).is_empty());
-    assert!(Duration::from_secs(2) <= began.elapsed(), "{:?}", began.elapsed());
+    assert!(Duration::from_secs(2) <= started.elapsed(), "{:?}", started.elapsed());
 }
 
 /// A reader whose right ends while it waits is not told what came afterwards.

@@ -192,13 +192,13 @@ impl Consumer {
             if below(&chance, 12) == 0 && !finished {
                 // Killed: what was not kept is forgotten, and an answer on its way is lost.
                 if below(&chance, 2) == 0 {
-                    let _ = connect(place, &token, &mut connection);
+                    let _ = connect(place, token.as_deref(), &mut connection);
                 }
                 (token, connection) = (kept.clone(), None);
                 self.lost += 1;
                 continue;
             }
-            let Ok(answer) = fetch(place, &token, &mut connection) else {
+            let Ok(answer) = fetch(place, token.as_deref(), &mut connection) else {
                 (token, connection) = (kept.clone(), None);
                 continue;
             };
@@ -207,24 +207,20 @@ impl Consumer {
             if below(&chance, 3) == 0 {
                 kept.clone_from(&token);
             }
-            if finished && answer["more"] == false && self.answers_nothing(&answer) {
+            if finished && answer["more"] == false && answer["value"] == json!([]) {
                 return;
             }
         }
-    }
-
-    fn answers_nothing(&self, answer: &Value) -> bool {
-        answer["value"].as_array().is_some_and(Vec::is_empty)
     }
 }
 
 /// Sends a request and does not wait for the answer.
 fn connect(
     place: &Place,
-    token: &Option<String>,
+    token: Option<&str>,
     connection: &mut Option<Connection>,
 ) -> io::Result<()> {
-    let from = token.as_ref().map_or("beginning".to_owned(), |token| encode(token));
+    let from = token.map_or("beginning".to_owned(), encode);
     let address = place.get();
     let path = format!("{TABLE}?comp=changes&wait=1&$top=50&from={from}");
     let head = Client::new(address).head("GET", &path, &[], None);
@@ -236,7 +232,7 @@ fn connect(
 
 fn fetch(
     place: &Place,
-    token: &Option<String>,
+    token: Option<&str>,
     connection: &mut Option<Connection>,
 ) -> io::Result<Value> {
     connect(place, token, connection)?;

@@ -4,26 +4,58 @@
 //! something to read, or nothing came. Who may not read any more by then is told nothing.
 
 use super::TableHandler;
+use super::address::Address;
+use super::authenticate::{Authenticator, find_account};
 use super::dispatch::{Context, corrupt, dispatch};
 use super::error::Failure;
+use super::head::Head;
 use super::reply::Reply;
-use super::router::{Operation, ReadChanges};
-use super::shares::Share;
+use super::router::{self, Operation, ReadChanges};
 use http::StatusCode;
-use rowhouse_service_account::AccountId;
 use rowhouse_service_table::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 use rowhouse_types::{Record, limits};
 use rowhouse_wire::changes::{Change, Feed, Token};
+use rowhouse_wire::version::ApiVersion;
 use std::time::{Duration, Instant};
 
+/// Whoever asks, able to show its credentials once more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker<'a> {
+    pub(super) authenticator: Authenticator<'a>,
+    pub(super) address: &'a Address<'a>,
+    pub(super) head: &'a Head<'a>,
+    pub(super) version: ApiVersion,
+}
+
 impl TableHandler {
-    /// A place among those who wait for changes.
-    pub(super) fn waiting_place(&self, account: AccountId) -> Result<Share, Failure> {
-        self.waiting.take(account, 1).ok_or(Failure::Busy)
+    /// Answers a request for the changes of the table of that name.
+    pub(super) async fn changes(
+        &self,
+        cx: Context<'_>,
+        table: String,
+        asker: Asker<'_>,
+    ) -> Result<Reply, Failure> {
+        if cx.secondary {
+            return Err(Failure::ParameterValue);
+        }
+        let mut wanted = router::changes(table, asker.head)?;
+        if wanted.wait.is_zero() {
+            let _ticket = self.admission.enter(cx.account.id, true).await?;
+            return dispatch(cx, Operation::Changes(wanted)).await;
+        }
+        let place = self.waiting.take(cx.account.id, 1).ok_or(Failure::Busy)?;
+        wanted.from = self.wait_for_changes(cx, &wanted).await?;
+        let now = self.config.clock.now();
+        let account = find_account(&self.config.accounts, asker.address).await?;
+        let authenticator = Authenticator { now, ..asker.authenticator };
+        let grant = authenticator.grant(&account, asker.address, asker.head, asker.version).await?;
+        let cx = Context { account: &account, grant: &grant, now, ..cx };
+        let _ticket = self.admission.enter_after(account.id, place).await?;
+        dispatch(cx, Operation::Changes(wanted)).await
     }
 
     /// Waits until there is a change, the time is over or the server stops; says where to read from then.
-    pub(super) async fn wait_for_changes(
+    async fn wait_for_changes(
         &self,
         cx: Context<'_>,
         wanted: &ReadChanges,
@@ -42,20 +74,6 @@ impl TableHandler {
             page = look(from, wanted.wait) => Ok(start_of(&page?)),
             _ = stopping.wait_for(|stop| *stop) => Ok(from),
         }
-    }
-
-    /// Reads what is there, as a request among others; the place of who has waited is given back before.
-    pub(super) async fn read_changes(
-        &self,
-        cx: Context<'_>,
-        wanted: ReadChanges,
-        place: Option<Share>,
-    ) -> Result<Reply, Failure> {
-        let _ticket = match place {
-            None => self.admission.enter(cx.account.id, true).await?,
-            Some(place) => self.admission.enter_after(cx.account.id, place).await?,
-        };
-        dispatch(cx, Operation::Changes(wanted)).await
     }
 }
 

@@ -25,6 +25,7 @@ use authenticate::Authenticator;
 use bytes::Bytes;
 use dispatch::Context;
 use error::Failure;
+use feed::Asker;
 use head::{CLIENT_REQUEST_ID, Head, Headers, VERSION};
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderName,
@@ -290,22 +291,8 @@ impl TableHandler {
             now,
         };
         if let router::Route::Changes(name) = route {
-            if address.secondary {
-                return Err(Failure::ParameterValue);
-            }
-            let mut wanted = router::changes(name, &head)?;
-            if wanted.wait.is_zero() {
-                return self.read_changes(cx, wanted, None).await;
-            }
-            let place = self.waiting_place(account.id)?;
-            wanted.from = self.wait_for_changes(cx, &wanted).await?;
-            // The right to read may have ended meanwhile.
-            let now = self.config.clock.now();
-            let account = authenticate::find_account(&self.config.accounts, &address).await?;
-            let authenticator = Authenticator { now, ..authenticator };
-            let grant = authenticator.grant(&account, &address, &head, assumed).await?;
-            let cx = Context { account: &account, grant: &grant, now, ..cx };
-            return self.read_changes(cx, wanted, Some(place)).await;
+            let asker = Asker { authenticator, address: &address, head: &head, version: assumed };
+            return self.changes(cx, name, asker).await;
         }
         if route == router::Route::Batch {
             let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
