@@ -10,7 +10,7 @@ pub mod telemetry;
 
 mod table;
 
-pub use table::{TableHandler, TableHandlerConfig};
+pub use table::{PublicKey, TableHandler, TableHandlerConfig};
 
 use http_body_util::Full;
 use std::net::SocketAddr;

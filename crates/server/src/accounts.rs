@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::ServerError;
+use rowhouse_http::PublicKey;
 use rowhouse_service_account::{
     AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY,
 };
@@ -42,9 +43,8 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
     let public = key();
     let has_public_key =
         |account: &AccountView| account.keys.iter().any(|key| key.as_bytes() == public.as_bytes());
-    let allowed = config.development_account
-        && (config.host.is_loopback() || config.allow_development_key_on_network);
-    if !allowed && let Some(account) = all.iter().find(|account| has_public_key(account)) {
+    let refused = config.public_key() == PublicKey::Refused;
+    if refused && let Some(account) = all.iter().find(|account| has_public_key(account)) {
         let name = &account.name;
         return Err(ServerError::Refused(format!(
             "the account {name} in {} still has the public development key: start once on \

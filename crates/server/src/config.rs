@@ -3,6 +3,7 @@
 use crate::database::{DatabaseAddress, StorePassword};
 use crate::error::ServerError;
 use crate::master_key::MasterKey;
+use rowhouse_http::PublicKey;
 use rowhouse_types::limits;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -192,6 +193,15 @@ impl Default for Config {
 }
 
 impl Config {
+    /// What the key of the development account opens.
+    pub(crate) fn public_key(&self) -> PublicKey {
+        match (self.development_account, self.allow_development_key_on_network) {
+            (true, true) => PublicKey::Accepted,
+            (true, false) if self.host.is_loopback() => PublicKey::Guarded,
+            _ => PublicKey::Refused,
+        }
+    }
+
     /// Refuses what would not work, or would be dangerous without saying so.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         let refuse = |sentence: &str| Err(ServerError::Refused(sentence.to_owned()));

@@ -172,7 +172,7 @@ impl Server {
             max_scans: config.max_scans,
             max_body_bytes: config.max_body_bytes,
             trust_forwarded: config.trust_forwarded,
-            guard_public_key: !config.allow_development_key_on_network,
+            public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
             stopping: stopped.clone(),
         });

@@ -20,9 +20,12 @@ pub enum AccountError {
     /// Keys cannot be opened with the master key that the server has, or has not. Says what to do.
     #[error("{0}")]
     Sealed(String),
-    /// The store cannot serve now. Whether a change took effect is unknown.
+    /// The store cannot serve now. Nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(#[source] BoxError),
+    /// Nobody can say whether the change took effect.
+    #[error("the change may have taken effect or not: {0}")]
+    OutcomeUnknown(#[source] BoxError),
     /// Too many requests wait already. Nothing was changed.
     #[error("storage is busy")]
     Busy,
@@ -55,6 +58,7 @@ impl From<StoreError> for AccountError {
                 ),
             },
             StoreError::Unavailable(source) => Self::Unavailable(source),
+            StoreError::OutcomeUnknown(source) => Self::OutcomeUnknown(source),
             StoreError::Busy => Self::Busy,
             StoreError::Corrupt(what) => Self::Corrupt(what),
         }

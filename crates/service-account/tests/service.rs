@@ -248,4 +248,6 @@ async fn damaged_data_and_a_closed_store_are_told_apart() {
     let refused = service.create(&name("other"), None).await;
     assert!(matches!(refused, Err(AccountError::Unavailable(_))));
     assert!(matches!(AccountError::from(StoreError::Busy), AccountError::Busy));
+    let unknown = AccountError::from(StoreError::outcome_unknown("lost"));
+    assert!(matches!(unknown, AccountError::OutcomeUnknown(_)));
 }

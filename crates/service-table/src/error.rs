@@ -55,9 +55,12 @@ pub enum TableError {
     /// Too much is waiting already; try later.
     #[error("busy")]
     Busy,
-    /// The store cannot serve. Whether a write took effect is unknown.
+    /// The store cannot serve. Nothing was written.
     #[error("storage is unavailable: {0}")]
     Unavailable(#[source] BoxError),
+    /// Nobody can say whether the write took effect.
+    #[error("the write may have taken effect or not: {0}")]
+    OutcomeUnknown(#[source] BoxError),
     /// Stored bytes do not decode.
     #[error("stored data is corrupt: {0}")]
     Corrupt(String),
@@ -98,6 +101,7 @@ impl From<StoreError> for TableError {
             },
             StoreError::Busy => Self::Busy,
             StoreError::Unavailable(source) => Self::Unavailable(source),
+            StoreError::OutcomeUnknown(source) => Self::OutcomeUnknown(source),
             StoreError::Corrupt(what) => Self::Corrupt(what),
         }
     }

@@ -87,13 +87,15 @@ impl Committer {
 
     /// Nothing was begun, so nothing was written: if another program holds the database, it may let go of it.
     fn refuse(&self, error: &rusqlite::Error, replies: Vec<Reply>) {
-        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) {
+        let is_held = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
+        if is_held {
             tracing::warn!("another program holds the database locked");
-            for reply in replies {
-                let _ = reply.send(Err(StoreError::Busy));
-            }
         } else {
             self.shared.fail(&format!("a transaction could not begin: {error}"));
+        }
+        for reply in replies {
+            let refusal = if is_held { StoreError::Busy } else { self.shared.health.refusal() };
+            let _ = reply.send(Err(refusal));
         }
     }
 

@@ -50,9 +50,15 @@ impl Health {
         }
     }
 
-    /// What to say to somebody whose request will never be answered.
+    /// What to say to somebody whose change was not begun.
+    pub(crate) fn refusal(&self) -> StoreError {
+        let closed = || StoreError::unavailable("the store is closed");
+        self.writable().err().unwrap_or_else(closed)
+    }
+
+    /// What to say to somebody whose change was begun and will never be answered.
     pub(crate) fn unanswered(&self) -> StoreError {
-        let stopped = || StoreError::unavailable("the store stopped before it answered");
-        self.writable().err().unwrap_or_else(stopped)
+        let failure = self.failure.get().map(String::as_str);
+        StoreError::outcome_unknown(failure.unwrap_or("the store stopped before it answered"))
     }
 }

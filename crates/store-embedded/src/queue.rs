@@ -17,7 +17,7 @@ pub(crate) struct Job {
     pub(crate) reply: Reply,
 }
 
-/// Dropped without an answer, it tells the caller that the store stopped.
+/// Dropped without an answer, it tells the caller that nobody knows what became of the job.
 pub(crate) type Reply = oneshot::Sender<Outcome>;
 
 /// What became of a job.
@@ -126,16 +126,16 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Takes no more jobs and drops those inside unanswered.
-    pub(crate) fn abandon(&self) {
-        let dropped = {
+    /// Takes no more jobs and gives back those inside, which nobody has begun.
+    pub(crate) fn abandon(&self) -> impl Iterator<Item = Job> + use<> {
+        let left = {
             let mut state = self.lock();
             state.closed = true;
             state.bytes = 0;
             std::mem::take(&mut state.jobs)
         };
         self.filled.notify_one();
-        drop(dropped);
+        left.into_iter().map(|(job, _)| job)
     }
 
     /// How many jobs wait.

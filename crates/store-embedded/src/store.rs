@@ -227,7 +227,7 @@ impl EmbeddedStore {
         match self.shared.queue.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Err(StoreError::Busy),
-            Err(Refused::Closed) => return Err(self.shared.health.unanswered()),
+            Err(Refused::Closed) => return Err(self.shared.health.refusal()),
         }
         answer.await.unwrap_or_else(|_| Err(self.shared.health.unanswered()))
     }
@@ -257,7 +257,9 @@ impl Shared {
     /// Stops acknowledging anything, for ever.
     pub(crate) fn fail(&self, what: &str) {
         self.health.fail(what);
-        self.queue.abandon();
+        for job in self.queue.abandon() {
+            let _ = job.reply.send(Err(self.health.refusal()));
+        }
     }
 
     pub(crate) fn database(&self) -> &Path {

@@ -381,7 +381,7 @@ async fn a_panic_latches() {
     store.commit(insert("a")).await.unwrap();
     store.ready().unwrap();
     clock.panic.store(true, Ordering::SeqCst);
-    assert!(matches!(store.commit(insert("b")).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.commit(insert("b")).await, Err(StoreError::OutcomeUnknown(_))));
     assert!(store.ready().is_err());
     clock.panic.store(false, Ordering::SeqCst);
     assert!(matches!(store.commit(insert("c")).await, Err(StoreError::Unavailable(_))));

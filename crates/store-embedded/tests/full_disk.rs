@@ -30,7 +30,7 @@ fn limited_process() {
         loop {
             match store.commit(insert(n)).await {
                 Ok(_) => say(&format!("ACK {n}")),
-                Err(StoreError::Unavailable(_)) => break,
+                Err(StoreError::OutcomeUnknown(_)) => break,
                 Err(other) => panic!("{other}"),
             }
             n += 1;

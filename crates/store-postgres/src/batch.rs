@@ -72,11 +72,8 @@ pub(crate) async fn as_transaction(
             Ok(outcome)
         }
         Err(fault) => {
-            // What a lost connection had begun is undone without being told.
-            if !matches!(fault, Fault::Lost(_)) {
-                session.end("ROLLBACK").await?;
-            }
-            Err(fault)
+            session.roll_back().await;
+            Err(fault.before_commit())
         }
     }
 }

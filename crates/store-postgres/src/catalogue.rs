@@ -27,8 +27,8 @@ pub(crate) async fn change<T, F>(
 where
     F: Future<Output = Result<T, Fault>>,
 {
-    session.begin("BEGIN").await?;
     let result = async {
+        session.begin("BEGIN").await?;
         let row = session.row(LOCK, &[]).await?;
         let version: i64 = row.map_or(0, |row| row.get(0));
         Ok((version, work(Arc::clone(&session)).await))
@@ -39,12 +39,12 @@ where
             Ok((version, Ok(done)))
         }
         Ok((version, Err(fault))) => {
-            session.end("ROLLBACK").await?;
-            Ok((version - 1, Err(fault)))
+            session.roll_back().await;
+            Ok((version - 1, Err(fault.before_commit())))
         }
         Err(fault) => {
-            session.end("ROLLBACK").await?;
-            Err(fault)
+            session.roll_back().await;
+            Err(Fault::before_commit(fault))
         }
     }
 }

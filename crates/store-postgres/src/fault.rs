@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Behind(i64),
     /// The database refused; nothing was written.
     Refused(tokio_postgres::Error),
+    /// The database gave a statement up. On a cluster the node that did the work may have committed it all the same.
+    Cancelled(tokio_postgres::Error),
     /// The connection failed: whether a write took effect is unknown.
     Lost(tokio_postgres::Error),
     /// An error that is none of the database.
@@ -31,6 +33,7 @@ impl From<tokio_postgres::Error> for Fault {
         match state.code() {
             "RH001" => Self::Rejected(0, Conflict::TableNotFound),
             "RH002" => Self::Unmet,
+            "57014" => Self::Cancelled(error),
             // A shutdown may come after the commit, while the database waits for a standby.
             "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost(error),
             code if code.starts_with("08") => Self::Lost(error),
@@ -72,7 +75,7 @@ impl Fault {
             Self::Rejected(index, reason) => StoreError::Rejected { index, reason },
             Self::Raced(error) | Self::Refused(error) => busy(&error),
             Self::Duplicate | Self::Unmet | Self::Behind(_) => StoreError::Busy,
-            Self::Lost(error) => StoreError::unavailable(error),
+            Self::Cancelled(error) | Self::Lost(error) => StoreError::outcome_unknown(error),
             Self::Other(error) => error,
         }
     }
@@ -81,8 +84,17 @@ impl Fault {
     pub(crate) fn after_a_write(self) -> StoreError {
         match self.of_a_write() {
             StoreError::Busy => {
-                StoreError::unavailable("the database did not answer after a write")
+                StoreError::outcome_unknown("the database did not answer after a write")
             }
+            StoreError::Unavailable(source) => StoreError::OutcomeUnknown(source),
+            other => other,
+        }
+    }
+
+    /// The same fault where nothing had been committed yet: whatever was begun is undone.
+    pub(crate) fn before_commit(self) -> Self {
+        match self {
+            Self::Cancelled(error) | Self::Lost(error) => Self::Refused(error),
             other => other,
         }
     }
@@ -90,17 +102,17 @@ impl Fault {
     /// What whoever opens a store is told.
     pub(crate) fn of_opening(self) -> OpenError {
         match self {
-            Self::Raced(error) | Self::Refused(error) | Self::Lost(error) => OpenError::of(&error),
+            Self::Raced(error)
+            | Self::Refused(error)
+            | Self::Cancelled(error)
+            | Self::Lost(error) => OpenError::of(&error),
             other => OpenError::Unreachable(other.of_a_read().to_string()),
         }
     }
 
     /// What whoever read is told: nothing was written, so trying again is safe.
     pub(crate) fn of_a_read(self) -> StoreError {
-        match self {
-            Self::Lost(error) => busy(&error),
-            other => other.of_a_write(),
-        }
+        self.before_commit().of_a_write()
     }
 }
 
@@ -119,7 +131,9 @@ mod tests {
         let busy = || Fault::from(StoreError::Busy);
         assert!(matches!(busy().of_a_write(), StoreError::Busy));
         assert!(matches!(busy().of_a_read(), StoreError::Busy));
-        assert!(matches!(busy().after_a_write(), StoreError::Unavailable(_)));
-        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::Unavailable(_)));
+        assert!(matches!(busy().after_a_write(), StoreError::OutcomeUnknown(_)));
+        assert!(matches!(Fault::Unmet.after_a_write(), StoreError::OutcomeUnknown(_)));
+        let closed = Fault::from(StoreError::unavailable("closed"));
+        assert!(matches!(closed.after_a_write(), StoreError::OutcomeUnknown(_)));
     }
 }

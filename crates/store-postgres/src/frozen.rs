@@ -34,7 +34,7 @@ impl Frozen {
         let session = pool.session().await?;
         let begin = async {
             // Before the view, which then has all of it.
-            let place = log::settled(&session).await?;
+            let place = log::settled(&session, 0).await?.unsigned_abs();
             session.begin(BEGIN).await?;
             // The first thing that is read fixes the moment.
             catalogue::accounts(&session).await?;

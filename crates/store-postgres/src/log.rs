@@ -7,7 +7,7 @@
 
 use crate::fault::Fault;
 use crate::key;
-use crate::pool::Session;
+use crate::pool::{Pool, Session};
 use crate::props::{self, JsonbRef};
 use rowhouse_store::{Change, Changes, ChangesWanted, Conflict, Kept, StoreError, TableId};
 use rowhouse_types::{EntityKey, Record, Timestamp};
@@ -20,13 +20,20 @@ const ROWS_MAX: i64 = 1000;
 const SPAN: i64 = 50_000;
 /// How long transactions under way are waited for.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// How often old changes are looked for, and the pause between steps.
+const TRIM_EVERY: Duration = Duration::from_secs(1);
+const TRIM_PAUSE: Duration = Duration::from_millis(20);
 /// Rows that a step removes.
 const TRIM_ROWS: i64 = 1000;
+/// Held by whoever removes changes.
+const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
 
 const MARKS: &str = "SELECT retention IS NOT NULL, changes_after FROM rowhouse.catalogue";
 const LAST: &str =
     "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM rowhouse.changes_id_seq";
-const UNDER_WAY: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+/// Takes a number of its own, after those of all transactions that are under way: a snapshot knows of none that
+/// began after the last one that ended.
+const UNDER_WAY: &str = "SELECT pg_current_xact_id()::text::bigint";
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 /// Ends with the change that reaches the bytes.
 const READ: &str = "SELECT id, tid, key, pl, ts, names, props FROM (
@@ -74,9 +81,12 @@ async fn last(session: &Session) -> Result<i64, Fault> {
     Ok(session.row(LAST, &[]).await?.map_or(0, |row| row.get(0)))
 }
 
-/// The last number up to which nothing can appear any more.
-pub(crate) async fn settled(session: &Session) -> Result<u64, Fault> {
+/// The last number up to which nothing can appear any more, of which this one is known.
+pub(crate) async fn settled(session: &Session, known: i64) -> Result<i64, Fault> {
     let last = last(session).await?;
+    if last <= known {
+        return Ok(last);
+    }
     // Asked afterwards: whoever drew a number up to that one is among them, or has ended.
     let under_way = number(session, UNDER_WAY).await?;
     let began = Instant::now();
@@ -91,7 +101,7 @@ pub(crate) async fn settled(session: &Session) -> Result<u64, Fault> {
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(Duration::from_millis(50));
     }
-    Ok(last.unsigned_abs())
+    Ok(last)
 }
 
 async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
@@ -101,8 +111,8 @@ async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
 pub(crate) async fn kept(session: &Session) -> Result<Option<Kept>, Fault> {
     match marks(session).await? {
         Some(after) => {
-            let until = settled(session).await?;
-            Ok(Some(Kept { after: after.unsigned_abs(), until }))
+            let until = settled(session, after).await?;
+            Ok(Some(Kept { after: after.unsigned_abs(), until: until.unsigned_abs() }))
         }
         None => Ok(None),
     }
@@ -110,8 +120,8 @@ pub(crate) async fn kept(session: &Session) -> Result<Option<Kept>, Fault> {
 
 /// Changes after a place, without waiting for any.
 pub(crate) async fn read(session: &Session, wanted: &ChangesWanted) -> Result<Changes, Fault> {
-    let until = settled(session).await?;
-    let (after, until) = (place(wanted.after)?, place(until)?);
+    let after = place(wanted.after)?;
+    let until = settled(session, after).await?;
     let end = until.min(after.saturating_add(SPAN));
     let table = wanted.table.map(|TableId(id)| place(id)).transpose()?;
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX).clamp(1, ROWS_MAX);
@@ -161,8 +171,34 @@ fn corrupt(what: &str) -> Fault {
     StoreError::Corrupt(what.to_owned()).into()
 }
 
-/// Removes some changes that need not be kept; whether there may be more.
-pub(crate) async fn trim(session: &Session) -> Result<bool, Fault> {
+/// Removes changes that need not be kept, for as long as the store is open.
+pub(crate) async fn keep_trimming(pool: Pool) {
+    loop {
+        tokio::time::sleep(TRIM_EVERY).await;
+        if let Err(fault) = trim_all(&pool).await {
+            tracing::debug!(?fault, "old changes are removed later");
+        }
+    }
+}
+
+/// Until nothing is left, or another server does it.
+async fn trim_all(pool: &Pool) -> Result<(), Fault> {
+    loop {
+        let session = pool.session().await?;
+        session.begin("BEGIN").await?;
+        let turn = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&TRIM_LOCK]).await?;
+        let more = turn.is_some_and(|row| row.get(0)) && trim(&session).await?;
+        session.end("COMMIT").await?;
+        drop(session);
+        if !more {
+            return Ok(());
+        }
+        tokio::time::sleep(TRIM_PAUSE).await;
+    }
+}
+
+/// Removes some changes; whether there may be more.
+async fn trim(session: &Session) -> Result<bool, Fault> {
     let Some(row) = session.row(TRIM, &[&TRIM_ROWS]).await? else { return Ok(false) };
     let (last, count): (Option<i64>, i64) = (row.get(0), row.get(1));
     if let Some(last) = last {

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// How long renewing may take.
 const RENEW_WITHIN: Duration = Duration::from_secs(2);
+/// How long a write waits until ticks can be given out again.
+const EXTEND_WITHIN: Duration = Duration::from_secs(5);
 /// How long others wait for it, in the database's time. SQL has the same number.
 const LEASE: &str = "3 s";
 /// How long it trusts its cache after it asked to renew: less, for clocks that run at different speeds.
@@ -163,7 +165,7 @@ impl Membership {
                     return Err(StoreError::unavailable(text).into());
                 }
                 Ok(tick) => return Ok(tick),
-                Err(exhausted) => self.extend(exhausted).await?,
+                Err(exhausted) => self.extend_in_time(exhausted).await?,
             }
         }
     }
@@ -172,7 +174,15 @@ impl Membership {
     pub(crate) async fn observe(&self, tick: i64) -> Result<(), Fault> {
         match self.ticks.observe(tick) {
             Ok(()) => Ok(()),
-            Err(exhausted) => self.extend(exhausted).await,
+            Err(exhausted) => self.extend_in_time(exhausted).await,
+        }
+    }
+
+    /// Moves the mark before anything is written: if that fails, nothing was.
+    async fn extend_in_time(&self, exhausted: Exhausted) -> Result<(), Fault> {
+        match tokio::time::timeout(EXTEND_WITHIN, self.extend(exhausted)).await {
+            Ok(result) => result.map_err(Fault::before_commit),
+            Err(_) => Err(StoreError::Busy.into()),
         }
     }
 
@@ -210,11 +220,15 @@ impl Membership {
     /// Gives the slot back, with what was given out.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
         *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let session = self.pool.session().await?;
-        let (slot, last) = (self.ticks.slot(), self.ticks.last());
-        let left = session.execute(LEAVE, &[&slot, &self.holder, &last]).await;
+        let leave = async {
+            let session = self.pool.session().await?;
+            let (slot, last) = (self.ticks.slot(), self.ticks.last());
+            session.execute(LEAVE, &[&slot, &self.holder, &last]).await.map(drop)
+        };
+        let left = tokio::time::timeout(RENEW_WITHIN, leave).await;
         self.pool.close();
-        left.map(drop)
+        let late = || StoreError::outcome_unknown("the database did not answer in time").into();
+        left.unwrap_or_else(|_| Err(late()))
     }
 }
 

@@ -1,6 +1,9 @@
 //! How a store is opened, and why it may not open.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
+use tokio_rustls::rustls;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -16,6 +19,9 @@ pub struct Options {
     pub durability: Durability,
     /// How long a request waits for a connection before the store is busy.
     pub patience: Duration,
+    /// How long a write is waited for before its outcome is unknown. The database limits a statement but not the
+    /// commit, which waits for a synchronous standby for as long as that is away.
+    pub write_within: Duration,
 }
 
 /// A connection string. It may hold a password, so it is never shown.
@@ -57,6 +63,8 @@ impl Options {
             connections: 32,
             durability: Durability::Durable,
             patience: Duration::from_secs(2),
+            // Longer than the database lets a statement wait for a lock, whose outcome is known.
+            write_within: Duration::from_secs(15),
         }
     }
 }
@@ -70,21 +78,37 @@ impl OpenError {
                 Self::Unreachable(said.message().to_owned())
             }
             Some(said) => Self::Refused(said.message().to_owned()),
-            None => Self::Unreachable(error_chain(error)),
+            None if may_pass(error) => Self::Unreachable(error_chain(error)),
+            None => Self::Misconfigured(error_chain(error)),
         }
     }
 }
 
+/// What an error is due to, one after the other.
+fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}
+
+/// Whether the same may succeed later: nobody listens, or a connection broke. A certificate that is not accepted, a
+/// password that is missing or TLS that the database does not speak stay what they are.
+fn may_pass(error: &dyn Error) -> bool {
+    let of_tls = |error: &io::Error| {
+        error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some()
+    };
+    let of_network = |cause: &(dyn Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| !of_tls(error))
+    };
+    error.source().is_none() || causes(error).any(of_network)
+}
+
 /// An error with what caused it, in one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
+    for cause in causes(error) {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {
             text = format!("{text}: {cause_text}");
         }
-        source = cause.source();
     }
     text
 }
@@ -101,6 +125,11 @@ pub enum OpenError {
     /// No connection, or it was lost.
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    /// It listens, but no connection can be made as configured: trying again does not help.
+    #[error(
+        "no connection can be made as configured: {0}; check the address, the password and --store-ca-file"
+    )]
+    Misconfigured(String),
     /// It answers, and says no: trying again does not help.
     #[error("the database refuses: {0}")]
     Refused(String),

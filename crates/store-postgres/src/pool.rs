@@ -179,6 +179,13 @@ impl Session {
         Ok(())
     }
 
+    /// Undoes the transaction that was begun. Where the database does not answer, closing the connection undoes it.
+    pub(crate) async fn roll_back(&self) {
+        if let Err(fault) = self.end("ROLLBACK").await {
+            tracing::debug!(?fault, "a transaction is undone by closing its connection");
+        }
+    }
+
     /// From now on the connection is closed instead of given back.
     pub(crate) fn mark_unclean(&self) {
         self.unclean.store(true, Ordering::Relaxed);

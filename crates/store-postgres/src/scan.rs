@@ -275,10 +275,14 @@ impl Draft<'_> {
         let from = from(source, range, rows + 1, &mut parameters);
         let filter = self.scan.filter.as_ref().expect("there is a filter");
         let hit = filter::sql(filter, &mut parameters);
+        // A large value is fetched and unpacked by whatever reads it: here once for all comparisons of a row, and after
+        // the rows are in order, which would have to hold it.
+        let props = if hit.contains("i.props") { "s.props || '{}' AS props" } else { "s.props" };
         let sql = format!(
             "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM (
                 SELECT i.*, row_number() OVER () AS n, lead(true) OVER () IS NULL AS last, {hit} AS hit
-                FROM (SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS i
+                FROM (SELECT s.kp, s.rest, s.pl, s.ts, s.names, {props} FROM (
+                    SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS s OFFSET 0) AS i
             ) AS judged WHERE hit OR last LIMIT {}",
             // One more for the row that says where to go on.
             self.wanted() + 1

@@ -41,6 +41,7 @@ pub struct PostgresStore {
     reader: Reader,
     clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
+    write_within: Duration,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -84,10 +85,12 @@ impl PostgresStore {
         let membership =
             Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
+        let write_within = options.write_within;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
         let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool)),
+            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(log::keep_trimming(pool)),
         ];
         if distributed {
             nodes.read().await.map_err(Fault::of_opening)?;
@@ -97,6 +100,7 @@ impl PostgresStore {
             reader: Reader { nodes, cache },
             clock,
             membership,
+            write_within,
             open: RwLock::new(()),
             background: Mutex::new(background),
             commits: AtomicU64::new(0),
@@ -122,6 +126,19 @@ impl PostgresStore {
         self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
     }
 
+    /// Waits for a write as long as is worth waiting. The connection is closed then, and the database goes on alone.
+    async fn in_time<T>(
+        &self,
+        write: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, StoreError> {
+        if let Ok(result) = tokio::time::timeout(self.write_within, write).await {
+            return result.map_err(Fault::of_a_write);
+        }
+        let reason = "the database did not answer a write in time";
+        tracing::warn!("{reason}");
+        Err(StoreError::outcome_unknown(reason))
+    }
+
     /// Changes accounts or tables; returns when no other server acts on what was before.
     async fn change<T, F>(&self, work: impl FnOnce(Arc<Session>) -> F) -> Result<T, StoreError>
     where
@@ -129,12 +146,18 @@ impl PostgresStore {
     {
         let _open = self.enter()?;
         let session = Arc::new(self.reader.nodes.first().session().await?);
-        let changed = catalogue::change(session, work).await;
+        let changed = self.in_time(catalogue::change(session, work)).await;
         self.reader.cache.forget();
-        let (version, result) = changed.map_err(Fault::of_a_write)?;
-        // A refusal too may show what another server changed and could not wait for.
-        self.membership.announce(version).await.map_err(Fault::after_a_write)?;
-        result.map_err(Fault::of_a_write)
+        let (version, result) = changed?;
+        let announced = self.membership.announce(version).await;
+        match result {
+            Ok(done) => announced.map(|()| done).map_err(Fault::after_a_write),
+            Err(refusal) => {
+                // It may show what another server changed and could not wait for.
+                announced.map_err(Fault::of_a_read)?;
+                Err(refusal.of_a_write())
+            }
+        }
     }
 
     /// Every command, with where its entity lives.
@@ -258,8 +281,8 @@ impl Store for PostgresStore {
         if batch.commands.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new() });
         }
-        let commands = self.locate(batch).await.map_err(Fault::of_a_write)?;
-        let outcome = self.commit_located(&commands).await.map_err(Fault::of_a_write)?;
+        let commands = self.locate(batch).await.map_err(Fault::of_a_read)?;
+        let outcome = self.in_time(self.commit_located(&commands)).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp

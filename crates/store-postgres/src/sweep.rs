@@ -1,76 +1,68 @@
-//! The rows of dropped tables, and changes that are too old: removed in small steps, by one server at a time.
+//! The rows of dropped tables: removed in small steps, by one server at a time.
+//!
+//! A write that saw a table before it was dropped may put a row there afterwards, and its commit may wait for a standby
+//! for any time. So a table is forgotten only when no such write can be left: a server that finds it dropped waits
+//! longer than any write needs to begin its transaction, then until every transaction that is open at that moment has
+//! ended, and then finds no row. Counted from when it was found dropped, because only then others see that it is.
+//!
+//! Transactions are those of the database that was named. On a cluster other nodes have their own, and there only the
+//! wait counts.
 
 use crate::fault::Fault;
-use crate::log;
 use crate::pool::{Pool, Session};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// How often a server looks for something to sweep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two steps: others come first.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Longer than a write that saw the table takes to begin writing, or is given up.
+const GRACE: Duration = Duration::from_mins(2);
+/// What is known of a table that is not forgotten by then is found out again.
+const REMEMBER: Duration = Duration::from_hours(1);
 /// Rows of a step.
 const ROWS: i64 = 1000;
 /// Held by whoever sweeps.
 const LOCK: i64 = 0x726F_7768_6F75_7366;
-/// Held by whoever removes changes.
-const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
 
-const NEXT: &str = "SELECT t.tid, t.dropped < now() - interval '2 minutes'
-    FROM rowhouse.tables t WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
+const NEXT: &str = "SELECT t.tid FROM rowhouse.tables t
+    WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
     ORDER BY t.dropped OFFSET $2 LIMIT 1";
+/// The number of this transaction: every one that had a number before has a smaller one.
+const MARK: &str = "SELECT pg_current_xact_id()::text::bigint";
+/// Every transaction with a smaller number has ended.
+const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 /// The last key of a step; none if all that is left is one.
 const BOUND: &str = "SELECT b.kp, b.kh FROM rowhouse.entities b WHERE b.tid = $1
     ORDER BY b.kp, b.kh OFFSET $2 LIMIT 1";
 const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND (e.kp, e.kh) <= ($2, $3)";
 const LAST: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1";
-/// A write that began before the drop may end after it, so a table's row stays for longer than any statement takes.
 const FORGET: &str = "DELETE FROM rowhouse.tables t WHERE t.tid = $1";
 
 /// Sweeps for as long as the store is open.
 pub(crate) async fn keep_sweeping(pool: Pool) {
+    let mut sweeper = Sweeper::new(pool, GRACE);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        for swept in [sweep(&pool).await, trim(&pool).await] {
-            if let Err(fault) = swept {
-                tracing::debug!(?fault, "sweeping goes on later");
-            }
+        if let Err(fault) = sweeper.sweep().await {
+            tracing::debug!(?fault, "sweeping goes on later");
         }
     }
 }
 
-/// Until nothing is left, or another server does it.
-async fn sweep(pool: &Pool) -> Result<(), Fault> {
-    let mut skipped = 0;
-    loop {
-        let session = pool.session().await?;
-        session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
-        let swept = step(&session, skipped).await?;
-        session.end("COMMIT").await?;
-        drop(session);
-        match swept {
-            Swept::Rows => tokio::time::sleep(PAUSE).await,
-            Swept::Table => {}
-            Swept::Waits => skipped += 1,
-            Swept::Nothing => return Ok(()),
-        }
-    }
+struct Sweeper {
+    pool: Pool,
+    grace: Duration,
+    /// Dropped tables that this server has seen.
+    dropped: HashMap<i64, Dropped>,
 }
 
-/// Removes the changes that need not be kept, unless another server does.
-async fn trim(pool: &Pool) -> Result<(), Fault> {
-    loop {
-        let session = pool.session().await?;
-        session.begin("BEGIN").await?;
-        let turn = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&TRIM_LOCK]).await?;
-        let more = turn.is_some_and(|row| row.get(0)) && log::trim(&session).await?;
-        session.end("COMMIT").await?;
-        drop(session);
-        if !more {
-            return Ok(());
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+/// What is known of writes to a dropped table.
+struct Dropped {
+    seen: Instant,
+    /// Every write that saw the table has a transaction with a smaller number, or none any more.
+    barrier: Option<i64>,
 }
 
 /// What a step did.
@@ -83,22 +75,136 @@ enum Swept {
     Nothing,
 }
 
-async fn step(session: &Session, skip: i64) -> Result<Swept, Fault> {
-    let Some(row) = session.row(NEXT, &[&LOCK, &skip]).await? else { return Ok(Swept::Nothing) };
-    let (table, is_old): (i64, bool) = (row.get(0), row.get(1));
-    let removed = match session.row(BOUND, &[&table, &(ROWS - 1)]).await? {
+impl Sweeper {
+    fn new(pool: Pool, grace: Duration) -> Self {
+        Self { pool, grace, dropped: HashMap::new() }
+    }
+
+    /// Until nothing is left, or another server does it.
+    async fn sweep(&mut self) -> Result<(), Fault> {
+        self.dropped.retain(|_, dropped| dropped.seen.elapsed() < REMEMBER);
+        let mut skipped = 0;
+        loop {
+            let session = self.pool.session().await?;
+            session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
+            let swept = self.step(&session, skipped).await?;
+            session.end("COMMIT").await?;
+            drop(session);
+            match swept {
+                Swept::Rows => tokio::time::sleep(PAUSE).await,
+                Swept::Table => {}
+                Swept::Waits => skipped += 1,
+                Swept::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    async fn step(&mut self, session: &Session, skip: i64) -> Result<Swept, Fault> {
+        let Some(row) = session.row(NEXT, &[&LOCK, &skip]).await? else {
+            return Ok(Swept::Nothing);
+        };
+        let table: i64 = row.get(0);
+        // Asked before the rows are: none can come between.
+        let is_settled = self.is_settled(session, table).await?;
+        if remove_rows(session, table).await? > 0 {
+            return Ok(Swept::Rows);
+        }
+        if !is_settled {
+            return Ok(Swept::Waits);
+        }
+        session.execute(FORGET, &[&table]).await?;
+        self.dropped.remove(&table);
+        Ok(Swept::Table)
+    }
+
+    /// Whether every write that saw the table has ended.
+    async fn is_settled(&mut self, session: &Session, table: i64) -> Result<bool, Fault> {
+        let unseen = || Dropped { seen: Instant::now(), barrier: None };
+        let dropped = self.dropped.entry(table).or_insert_with(unseen);
+        if dropped.seen.elapsed() < self.grace {
+            return Ok(false);
+        }
+        let Some(barrier) = dropped.barrier else {
+            dropped.barrier = session.row(MARK, &[]).await?.map(|row| row.get(0));
+            return Ok(false);
+        };
+        let oldest: Option<i64> = session.row(OLDEST, &[]).await?.map(|row| row.get(0));
+        Ok(oldest.is_some_and(|oldest| barrier <= oldest))
+    }
+}
+
+/// How many rows a step removed.
+async fn remove_rows(session: &Session, table: i64) -> Result<u64, Fault> {
+    match session.row(BOUND, &[&table, &(ROWS - 1)]).await? {
         Some(bound) => {
             let (prefix, hash): (&[u8], &[u8]) = (bound.get(0), bound.get(1));
-            session.execute(STEP, &[&table, &prefix, &hash]).await?
+            session.execute(STEP, &[&table, &prefix, &hash]).await
         }
-        None => session.execute(LAST, &[&table]).await?,
-    };
-    if removed > 0 {
-        return Ok(Swept::Rows);
+        None => session.execute(LAST, &[&table]).await,
     }
-    if !is_old {
-        return Ok(Swept::Waits);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Durability, Options};
+    use crate::schema;
+    use rowhouse_testkit::TestPostgres;
+
+    const DROPPED: &str =
+        "INSERT INTO rowhouse.tables (tid, account, folded, name, created, dropped)
+        VALUES (7, 1, '!7', 'Gone', 0, now() - interval '1 hour')";
+    const LATE: &str = "INSERT INTO rowhouse.entities
+        VALUES (1, 7, '\\x7000', '', '', 1, 1, 1, '{}', '{}')";
+    const LEFT: &str =
+        "SELECT (SELECT count(*) FROM rowhouse.tables), (SELECT count(*) FROM rowhouse.entities)";
+
+    async fn with_dropped_table() -> (Pool, Session) {
+        let url = TestPostgres::shared().create_database();
+        let options = Options { durability: Durability::Ephemeral, ..Options::new(url) };
+        let pool = Pool::new(&options.url, &options).unwrap();
+        let session = pool.session().await.unwrap();
+        schema::migrate(&session).await.unwrap();
+        session.run(DROPPED).await.unwrap();
+        (pool, session)
     }
-    session.execute(FORGET, &[&table]).await?;
-    Ok(Swept::Table)
+
+    async fn left(session: &Session) -> (i64, i64) {
+        let row = session.row(LEFT, &[]).await.unwrap().unwrap();
+        (row.get(0), row.get(1))
+    }
+
+    /// As with a commit that waits for a standby, however long ago the table was dropped.
+    #[tokio::test]
+    async fn a_row_that_is_committed_long_after_the_drop_is_swept() {
+        let (pool, session) = with_dropped_table().await;
+        let writer = pool.session().await.unwrap();
+        writer.begin("BEGIN").await.unwrap();
+        writer.run(LATE).await.unwrap();
+        let mut sweeper = Sweeper::new(pool, Duration::ZERO);
+        for _ in 0..5 {
+            sweeper.sweep().await.unwrap();
+        }
+        assert_eq!(left(&session).await, (1, 0), "a write that saw the table has not ended");
+        writer.end("COMMIT").await.unwrap();
+        let began = Instant::now();
+        // Transactions of other tests are waited for too.
+        while left(&session).await.0 > 0 && began.elapsed() < Duration::from_secs(30) {
+            sweeper.sweep().await.unwrap();
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert_eq!(left(&session).await, (0, 0));
+    }
+
+    /// A write that has just seen the table may not have begun a transaction that can be told.
+    #[tokio::test]
+    async fn a_table_that_was_just_found_dropped_is_kept() {
+        let (pool, session) = with_dropped_table().await;
+        session.run(LATE).await.unwrap();
+        let mut sweeper = Sweeper::new(pool, GRACE);
+        for _ in 0..5 {
+            sweeper.sweep().await.unwrap();
+        }
+        assert_eq!(left(&session).await, (1, 0), "its rows go at once");
+    }
 }

@@ -38,7 +38,7 @@ fn outcome<T>(result: Result<T, StoreError>) -> Outcome {
     match result {
         Ok(_) => Outcome::Done,
         Err(StoreError::Busy) => Outcome::Nothing,
-        Err(StoreError::Unavailable(_)) => Outcome::Unknown,
+        Err(StoreError::OutcomeUnknown(_)) => Outcome::Unknown,
         Err(other) => panic!("a database that fails is no reason for {other:?}"),
     }
 }
@@ -276,6 +276,93 @@ fn connections_that_are_terminated_lose_nothing() {
     load.wait_for_success();
     load.wait_for_ready(true);
     load.finish(&runtime, workers);
+}
+
+/// Commits wait for a standby without a limit of the database's.
+#[test]
+fn a_standby_that_is_away_holds_no_write_for_ever() {
+    let (runtime, server) = (runtime(), TestPostgres::start());
+    let options = Options {
+        connections: 4,
+        write_within: Duration::from_secs(1),
+        ..Options::new(server.create_database())
+    };
+    let (store, table) = runtime.block_on(async {
+        let store = PostgresStore::open(options, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let store = store.await.expect("the store opens");
+        let table = common::table(&store).await;
+        (store, table)
+    });
+    let insert = |row: &str| {
+        let key = key("p", row);
+        let insert = command(table, &key, Condition::Absent, Write::Put(number(1)));
+        runtime.block_on(async { outcome(store.commit(Batch::of(insert)).await) })
+    };
+    let waiting = || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        server.execute("postgres", sql).parse::<usize>().expect("a number")
+    };
+    assert_eq!(insert("before"), Outcome::Done);
+    // In force once the checkpointer has read it, which it has before the next checkpoint.
+    let away = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()";
+    server.execute("postgres", away);
+    server.execute("postgres", "CHECKPOINT");
+    let began = Instant::now();
+    assert_eq!(insert("first"), Outcome::Unknown);
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    for row in 0..6 {
+        let began = Instant::now();
+        assert_ne!(insert(&format!("later {row}")), Outcome::Done);
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    }
+    let read = runtime.block_on(store.get(table, &key("p", "before")));
+    assert!(read.expect("reads go on").is_some());
+    assert!(store.ready().is_err(), "it says that it takes no writes");
+    assert!(waiting() <= 8, "{} connections wait for the standby", waiting());
+    let back = "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()";
+    server.execute("postgres", back);
+    let tries = AtomicUsize::new(0);
+    wait_until("writes succeed", RECOVERY, || {
+        insert(&format!("after {}", tries.fetch_add(1, Ordering::SeqCst))) == Outcome::Done
+    });
+    wait_until("nobody waits", RECOVERY, || waiting() == 0);
+    wait_until("it is ready", RECOVERY, || store.ready().is_ok());
+    let first = runtime.block_on(store.get(table, &key("p", "first")));
+    assert!(first.expect("reads go on").is_some(), "the database had committed it");
+    runtime.block_on(store.close()).expect("it closes");
+}
+
+/// A lone statement may have been committed where the work was done; a transaction had not come to its commit, and a
+/// read leaves nothing.
+#[test]
+fn what_the_database_gives_up_is_unknown_only_if_it_may_have_been_committed() {
+    let url = TestPostgres::shared().create_database();
+    common::run(async {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let impatient = format!("{url}{separator}options=-c%20statement_timeout%3D2s");
+        let store = common::open(&impatient).await;
+        let table = common::table(&*store).await;
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+            .await
+            .expect("the database can be reached");
+        let connection = tokio::spawn(connection);
+        let lock = "BEGIN; LOCK TABLE rowhouse.entities IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("nobody holds it");
+        let (one, two) = (key("p", "1"), key("p", "2"));
+        let put = |key, condition| command(table, key, condition, Write::Put(number(1)));
+        let mixed = vec![put(&one, Condition::Absent), put(&two, Condition::Any)];
+        let (single, mixed, read) = tokio::join!(
+            store.commit(Batch::of(put(&one, Condition::Absent))),
+            store.commit(Batch { commands: mixed }),
+            store.get(table, &one),
+        );
+        assert_eq!(outcome(single), Outcome::Unknown);
+        assert_eq!(outcome(mixed), Outcome::Nothing);
+        assert_eq!(outcome(read), Outcome::Nothing);
+        drop(client);
+        connection.await.expect("it ends").expect("it ends well");
+        store.close().await.expect("it closes");
+    });
 }
 
 /// Whatever of it is switched off, an answered write could be lost.

@@ -2,14 +2,17 @@
 //! whatever the locale of the database.
 
 mod common;
+#[path = "../../query/tests/common/mod.rs"]
+mod generator;
 
 use common::{commit, filter, key, open, page, put, record, scan_all, table};
-use rowhouse_env::{Random, SeededRandom};
+use generator::{expr_on, literal_text, print};
+use proptest::strategy::{Just, Strategy, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rowhouse_store::{Page, Scan, TableId};
 use rowhouse_store_postgres::PostgresStore;
 use rowhouse_testkit::{TestPostgres, seed};
 use rowhouse_types::{EntityKey, Guid, Record, Row, Timestamp, Value, ValueRef, limits};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 const OPERATORS: [&str; 6] = ["eq", "ne", "lt", "le", "gt", "ge"];
@@ -76,7 +79,7 @@ impl Fixture {
 
     /// The property compared with the literal in all six ways.
     async fn check_comparisons(&self, property: &str, literal: &Value) {
-        let literal = text_of(literal);
+        let literal = literal_text(literal);
         for operator in OPERATORS {
             self.check(&format!("{property} {operator} {literal}")).await;
         }
@@ -219,28 +222,6 @@ fn values() -> Vec<Value> {
     texts().chain(numbers()).chain(others()).chain(binaries).chain(similar).collect()
 }
 
-/// A literal in the language of filters.
-fn text_of(literal: &Value) -> String {
-    match literal {
-        Value::String(text) => format!("'{}'", text.replace('\'', "''")),
-        Value::Int32(n) => n.to_string(),
-        Value::Int64(n) => format!("{n}L"),
-        Value::Double(n) if n.is_nan() => "NaN".to_owned(),
-        Value::Double(n) if n.is_infinite() => if *n < 0.0 { "-INF" } else { "INF" }.to_owned(),
-        Value::Double(n) => format!("{n:e}D"),
-        Value::Boolean(b) => b.to_string(),
-        Value::DateTime(t) => format!("datetime'{t}'"),
-        Value::Guid(g) => format!("guid'{g}'"),
-        Value::Binary(bytes) => {
-            let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
-                write!(hex, "{byte:02x}").expect("a text can be written");
-                hex
-            });
-            format!("X'{hex}'")
-        }
-    }
-}
-
 async fn every_literal_and_comparison(server: &TestPostgres) {
     let fixture = Fixture::of(server, values()).await;
     for literal in values() {
@@ -355,50 +336,39 @@ async fn large_filters(server: &TestPostgres) {
 
 /// Filters of any shape over several properties.
 async fn random_filters(server: &TestPostgres) {
-    let chance = Chance(SeededRandom::new(seed()));
-    let values = values();
+    const NAMES: &[&str] = &["a", "b", "c", "PartitionKey", "RowKey", "Timestamp", "missing"];
+    let mut chance = Chance::new();
+    let value = proptest::sample::select(values());
+    let property = |name| (proptest::bool::weighted(0.75), Just(name), value.clone());
+    let properties = ["a", "b", "c"].map(property);
     let entities = (0..200).map(|n| {
-        let mut properties = Vec::new();
-        for name in ["a", "b", "c"] {
-            if chance.below(4) > 0 {
-                properties.push((name, chance.of(&values).as_ref()));
-            }
-        }
-        (key(&format!("{}", n % 3), &format!("{n}")), record(&properties))
+        let drawn = chance.draw(&properties);
+        let there = drawn.iter().filter(|(is_there, ..)| *is_there);
+        let there: Vec<_> = there.map(|(_, name, value)| (*name, value.as_ref())).collect();
+        (key(&format!("{}", n % 3), &format!("{n}")), record(&there))
     });
     let fixture = Fixture::new(server, entities.collect()).await;
-    for _ in 0..100 {
-        fixture.check(&random_filter(&chance, &values, 4)).await;
+    let filters = expr_on(NAMES, value.clone());
+    for _ in 0..200 {
+        fixture.check(&print(&chance.draw(&filters))).await;
     }
 }
 
-/// Numbers that follow from a seed.
-struct Chance(SeededRandom);
+/// Draws that follow from a seed.
+struct Chance(TestRunner);
 
 impl Chance {
-    fn below(&self, bound: usize) -> usize {
-        let mut bytes = [0; 8];
-        self.0.fill(&mut bytes);
-        usize::try_from(u64::from_le_bytes(bytes) % bound as u64).expect("it is below the bound")
+    fn new() -> Self {
+        let seed: [u8; 32] = std::array::from_fn({
+            let bytes = seed().to_le_bytes();
+            move |place| bytes[place % bytes.len()]
+        });
+        let numbers = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+        Self(TestRunner::new_with_rng(Config::default(), numbers))
     }
 
-    fn of<'a, T>(&self, some: &'a [T]) -> &'a T {
-        &some[self.below(some.len())]
-    }
-}
-
-fn random_filter(chance: &Chance, literals: &[Value], depth: usize) -> String {
-    let part = || random_filter(chance, literals, depth - 1);
-    let name = || chance.of(&["a", "b", "c", "PartitionKey", "RowKey", "Timestamp", "missing"]);
-    match chance.below(if depth == 0 { 4 } else { 10 }) {
-        0 => (*name()).to_string(),
-        1..4 => {
-            let literal = text_of(chance.of(literals));
-            format!("{} {} {literal}", name(), chance.of(&OPERATORS))
-        }
-        4..6 => format!("not ({})", part()),
-        6..8 => format!("({}) and ({})", part(), part()),
-        _ => format!("({}) or ({})", part(), part()),
+    fn draw<S: Strategy>(&mut self, from: &S) -> S::Value {
+        from.new_tree(&mut self.0).expect("there is always one").current()
     }
 }
 

@@ -443,33 +443,69 @@ fn changes_of_tables_and_accounts_are_seen_at_once() {
     });
 }
 
-/// A server that neither runs nor ends, as one whose machine sleeps, holds others up for its lease and no longer;
-/// when it goes on, it acts on what they did.
+/// A server that neither runs nor ends, as one whose machine sleeps.
+struct Sleeper<A, T> {
+    asleep: mpsc::Receiver<A>,
+    wake: mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<T>,
+}
+
+impl<A: Send + 'static, T: Send + 'static> Sleeper<A, T> {
+    /// Does the work on a runtime of one thread. Where the work sleeps, nothing else runs there.
+    fn start<F: Future<Output = T>>(work: impl FnOnce(Bed<A>) -> F + Send + 'static) -> Self {
+        let (falls_asleep, asleep) = mpsc::channel();
+        let (wake, wakes) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().expect("a runtime can be made");
+            runtime.block_on(work(Bed { falls_asleep, wakes }))
+        });
+        Self { asleep, wake, thread }
+    }
+
+    /// What it says before it sleeps.
+    fn wait(&self) -> A {
+        self.asleep.recv().expect("the store opens")
+    }
+
+    fn wake(&self) {
+        self.wake.send(()).expect("the server sleeps");
+    }
+
+    fn join(self) -> T {
+        self.thread.join().expect("the server does not panic")
+    }
+}
+
+/// Where a server sleeps.
+struct Bed<A> {
+    falls_asleep: mpsc::Sender<A>,
+    wakes: mpsc::Receiver<()>,
+}
+
+impl<A> Bed<A> {
+    fn sleep(&self, says: A) {
+        self.falls_asleep.send(says).expect("the test waits");
+        self.wakes.recv().expect("the test wakes it");
+    }
+}
+
+/// It holds others up for its lease and no longer; when it goes on, it acts on what they did.
 #[test]
 fn a_paused_server_holds_nobody_up() {
     let url = new_database();
-    let (is_paused, paused) = mpsc::channel();
-    let (go_on, goes_on) = mpsc::channel::<()>();
-    let sleeper = std::thread::spawn({
-        let url = url.clone();
-        move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().build().expect("a runtime can be made");
-            runtime.block_on(async {
-                let store = open(&url).await;
-                let account = account(&*store).await;
-                let table = create(&store, account, &name("Things")).await;
-                assert_eq!(find(&store, account, &name("Things")).await, Some(table));
-                is_paused.send((account, table)).expect("the test waits");
-                // Nothing else runs on the one thread of the runtime.
-                goes_on.recv().expect("the test lets it go on");
-                let late = commit(&*store, vec![put(table, &key("p", "r"), number(1))]).await;
-                assert_eq!(refused(late).err(), Some(Conflict::TableNotFound));
-                find(&store, account, &name("Things")).await
-            })
-        }
+    let of_sleeper = url.clone();
+    let sleeper = Sleeper::start(|bed| async move {
+        let store = open(&of_sleeper).await;
+        let account = account(&*store).await;
+        let table = create(&store, account, &name("Things")).await;
+        assert_eq!(find(&store, account, &name("Things")).await, Some(table));
+        bed.sleep((account, table));
+        let late = commit(&*store, vec![put(table, &key("p", "r"), number(1))]).await;
+        assert_eq!(refused(late).err(), Some(Conflict::TableNotFound));
+        find(&store, account, &name("Things")).await
     });
-    let (account, table) = paused.recv().expect("the store opens");
+    let (account, table) = sleeper.wait();
     let created = common::run(async {
         let store = open(&url).await;
         let began = Instant::now();
@@ -482,8 +518,8 @@ fn a_paused_server_holds_nobody_up() {
         assert!(began.elapsed() < SLACK, "it waits again for a lease that has run out");
         created
     });
-    go_on.send(()).expect("the server waits");
-    assert_eq!(sleeper.join().expect("the server does not panic"), Some(created));
+    sleeper.wake();
+    assert_eq!(sleeper.join(), Some(created));
 }
 
 /// Writes an entity and deletes it, several times; the Timestamps it had.
@@ -502,29 +538,19 @@ async fn come_and_go(store: &PostgresStore, table: TableId) -> Vec<Timestamp> {
 #[test]
 fn a_server_that_lost_its_place_repeats_no_etag() {
     let url = new_database();
-    let now = SystemClock.now();
-    let (is_paused, paused) = mpsc::channel();
-    let (go_on, goes_on) = mpsc::channel::<()>();
-    let sleeper = std::thread::spawn({
-        let url = url.clone();
-        move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().build().expect("a runtime can be made");
-            runtime.block_on(async {
-                let store = open_at(&url, SimulatedClock::new(now)).await;
-                let table = table(&*store).await;
-                let mut given = come_and_go(&store, table).await;
-                is_paused.send(table).expect("the test waits");
-                goes_on.recv().expect("the test lets it go on");
-                given.extend(come_and_go(&store, table).await);
-                // Until it has noticed.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                given.extend(come_and_go(&store, table).await);
-                given
-            })
-        }
+    let (now, of_sleeper) = (SystemClock.now(), url.clone());
+    let sleeper = Sleeper::start(move |bed| async move {
+        let store = open_at(&of_sleeper, SimulatedClock::new(now)).await;
+        let table = table(&*store).await;
+        let mut given = come_and_go(&store, table).await;
+        bed.sleep(table);
+        given.extend(come_and_go(&store, table).await);
+        // Until it has noticed.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        given.extend(come_and_go(&store, table).await);
+        given
     });
-    let table = paused.recv().expect("the store opens");
+    let table = sleeper.wait();
     let leases = "SELECT count(*) FROM rowhouse.servers WHERE expires > clock_timestamp()";
     let began = Instant::now();
     while TestPostgres::shared().execute(database(&url), leases) != "0" {
@@ -534,11 +560,11 @@ fn a_server_that_lost_its_place_repeats_no_etag() {
     let mut given = common::run(async {
         let heir = open_at(&url, SimulatedClock::new(now)).await;
         let mut given = come_and_go(&heir, table).await;
-        go_on.send(()).expect("the server waits");
+        sleeper.wake();
         given.extend(come_and_go(&heir, table).await);
         given
     });
-    given.extend(sleeper.join().expect("the server does not panic"));
+    given.extend(sleeper.join());
     let distinct: HashSet<_> = given.iter().collect();
     assert_eq!(distinct.len(), given.len());
 }
@@ -625,6 +651,7 @@ fn a_database_of_another_encoding_is_refused() {
             common::run(try_open(&server.url(&name))).expect_err("it cannot hold all texts");
         let OpenError::Encoding(found) = error else { panic!("{error}") };
         assert_eq!(found, encoding);
+        server.execute("postgres", &format!("DROP DATABASE {name} WITH (FORCE)"));
     }
 }
 

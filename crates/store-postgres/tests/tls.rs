@@ -52,11 +52,17 @@ async fn the_certificate_is_checked() {
         open(named("127.0.0.1"), trusted()).await,
     ];
     for refused in untrusted {
-        let error = refused.expect_err("nobody vouches for it").to_string();
-        assert!(error.contains("certificate"), "{error}");
+        let error = refused.expect_err("nobody vouches for it");
+        assert!(matches!(error, OpenError::Misconfigured(_)), "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
     }
     let none = open(named("localhost"), Some(b"nothing".to_vec())).await;
     assert!(matches!(none, Err(OpenError::Authorities(_))), "{none:?}");
     let store = open(plain.clone(), None).await.expect("TLS was not asked for");
     store.close().await.expect("closed");
+
+    let without = TestPostgres::start();
+    let url = format!("{}?sslmode=require", without.create_database());
+    let refused = open(url, trusted()).await.expect_err("it speaks no TLS");
+    assert!(matches!(refused, OpenError::Misconfigured(_)), "{refused}");
 }

@@ -14,9 +14,13 @@ pub enum StoreError {
         /// Which condition.
         reason: Conflict,
     },
-    /// The store cannot serve now. Whether a write took effect is unknown.
+    /// The store cannot serve now. Nothing was written.
     #[error("store unavailable: {0}")]
     Unavailable(#[source] BoxError),
+    /// Nobody can say whether the write took effect: it was under way when something failed or took too long. Repeat
+    /// only what is safe to repeat.
+    #[error("outcome unknown: {0}")]
+    OutcomeUnknown(#[source] BoxError),
     /// Too many requests wait already. Nothing was written; try later.
     #[error("store busy")]
     Busy,
@@ -66,9 +70,14 @@ impl StoreError {
         Self::Rejected { index: 0, reason }
     }
 
-    /// An engine's own error.
+    /// An engine's own error; nothing was written.
     pub fn unavailable(error: impl Into<BoxError>) -> Self {
         Self::Unavailable(error.into())
+    }
+
+    /// An engine's own error while a write was under way.
+    pub fn outcome_unknown(error: impl Into<BoxError>) -> Self {
+        Self::OutcomeUnknown(error.into())
     }
 }
 

@@ -60,6 +60,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// The Timestamps given out rise strictly: an entity's ETag never repeats, not even after a delete, a
     /// restart or a wall clock set back.
+    ///
+    /// Every error but [`StoreError::OutcomeUnknown`] says that nothing was written.
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
 
     /// Looks a table up by name, whatever its case.

@@ -367,7 +367,7 @@ impl State {
         let ticks = u64::try_from(retention.as_nanos() / 100).unwrap_or(u64::MAX);
         let oldest = now.ticks().saturating_sub(ticks);
         let stale = self.changes.iter().take_while(|(made, _)| made.ticks() < oldest).count();
-        if let Some((_, last)) = self.changes.drain(..stale).last() {
+        if let Some((_, last)) = self.changes.drain(..stale).next_back() {
             self.changes_after = last.place;
         }
     }

@@ -2,14 +2,17 @@
 //!
 //! [`TestPostgres`] makes a server in a directory of its own on a free port of 127.0.0.1, with fsync on, so
 //! that it can be killed like the product; tests that do not hurt it share one ([`TestPostgres::shared`]) and
-//! each take a database of their own. Nothing stays behind when the test ends, not even when it is killed.
+//! each take a database of their own. Nothing stays behind when the test ends, not even when it is killed; of a server
+//! that was named, the databases that were made there are dropped.
 //!
 //! The programs are those on the `PATH` or of Debian's packages (`scripts/setup postgres` installs them). As
 //! root they run as the user `postgres`.
 
+mod cleaner;
 mod installation;
 mod watchdog;
 
+use cleaner::Cleaner;
 use installation::Installation;
 use rowhouse_env::{Random, SystemRandom};
 use std::fs;
@@ -49,7 +52,15 @@ const SETTINGS: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub struct TestPostgres {
     address: Address,
-    own: Option<Own>,
+    host: Host,
+}
+
+/// Whose server it is.
+#[derive(Debug)]
+enum Host {
+    Ours(Own),
+    /// Somebody else's, where databases of ours must not stay.
+    Theirs(Cleaner),
 }
 
 impl TestPostgres {
@@ -74,9 +85,15 @@ impl TestPostgres {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestPostgres> = OnceLock::new();
         SHARED.get_or_init(|| match std::env::var(VARIABLE) {
-            Ok(url) => Self { address: Address::parse(&url), own: None },
+            Ok(url) => Self::guest(&url),
             Err(_) => Self::start_with(&[("fsync", "off")]),
         })
+    }
+
+    fn guest(url: &str) -> Self {
+        let address = Address::parse(url);
+        let cleaner = Cleaner::start(&address.url(&address.database));
+        Self { address, host: Host::Theirs(cleaner) }
     }
 
     fn make(settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
@@ -89,7 +106,7 @@ impl TestPostgres {
 
     fn launch(mut own: Own) -> Self {
         own.start();
-        Self { address: Address::local(own.port), own: Some(own) }
+        Self { address: Address::local(own.port), host: Host::Ours(own) }
     }
 
     /// The URL of a database.
@@ -102,6 +119,9 @@ impl TestPostgres {
         let mut bytes = [0; 8];
         SystemRandom.fill(&mut bytes);
         let name = format!("rowhouse_test_{:016x}", u64::from_le_bytes(bytes));
+        if let Host::Theirs(cleaner) = &self.host {
+            cleaner.remember(&name);
+        }
         let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'");
         self.execute(&self.address.database, &sql);
         self.url(&name)
@@ -199,18 +219,24 @@ impl TestPostgres {
     }
 
     fn own(&self) -> &Own {
-        self.own.as_ref().unwrap_or_else(|| panic!("the server of {VARIABLE} is not ours"))
+        match &self.host {
+            Host::Ours(own) => own,
+            Host::Theirs(_) => panic!("the server of {VARIABLE} is not ours"),
+        }
     }
 
     fn own_mut(&mut self) -> &mut Own {
-        self.own.as_mut().unwrap_or_else(|| panic!("the server of {VARIABLE} is not ours"))
+        match &mut self.host {
+            Host::Ours(own) => own,
+            Host::Theirs(_) => panic!("the server of {VARIABLE} is not ours"),
+        }
     }
 }
 
 impl Drop for TestPostgres {
     fn drop(&mut self) {
         if std::thread::panicking()
-            && let Some(own) = &self.own
+            && let Host::Ours(own) = &self.host
         {
             eprintln!("last lines of PostgreSQL's log:\n{}", own.log_end());
         }

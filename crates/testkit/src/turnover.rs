@@ -58,6 +58,8 @@ struct Insert {
 enum Outcome {
     Done,
     NoTable,
+    /// The server could not, and nothing happened.
+    Refused,
     Unknown,
 }
 
@@ -141,7 +143,8 @@ impl Life {
     fn rows(&self, inserts: &[Insert], list: Span) -> Rows {
         let mut rows = Rows::default();
         for Insert { row, span, outcome } in inserts {
-            if *outcome == Outcome::NoTable || list.ended < span.began || !self.touches(*span) {
+            let left_nothing = matches!(outcome, Outcome::NoTable | Outcome::Refused);
+            if left_nothing || list.ended < span.began || !self.touches(*span) {
                 continue;
             }
             rows.possible.insert(row.clone());
@@ -233,12 +236,13 @@ fn insert(mut client: Client, prefix: &str, time: &Time, cutoff: &Cutoff) -> Vec
             Ok(response) if response.code().as_deref() == Some("TableNotFound") => {
                 Ok(Outcome::NoTable)
             }
+            Ok(response) if response.status == 503 => Ok(Outcome::Refused),
             Ok(response) if response.status < 500 => panic!("{row}: {}", response.text()),
             _ => Err(()),
         });
         let outcome = outcome.unwrap_or(Outcome::Unknown);
         inserts.push(Insert { row, span, outcome });
-        if outcome == Outcome::Unknown {
+        if matches!(outcome, Outcome::Refused | Outcome::Unknown) {
             break;
         }
     }
@@ -314,6 +318,7 @@ mod tests {
             ("while it is made", row("a", span(25, 35), Outcome::Done), &["a"]),
             ("refused between", row("a", span(21, 29), Outcome::NoTable), &[]),
             ("refused when dropped", row("a", span(5, 15), Outcome::NoTable), &[]),
+            ("not possible", row("a", span(45, 50), Outcome::Refused), &[]),
             ("nobody knows", row("a", span(1, u64::MAX), Outcome::Unknown), &["a"]),
             ("too late for the list", row("a", span(65, 80), Outcome::Done), &[]),
         ];
@@ -331,6 +336,7 @@ mod tests {
             ("nowhere", row("a", span(21, 29), Outcome::Done), &[]),
             ("refused for nothing", row("a", span(45, 50), Outcome::NoTable), &[]),
             ("from nowhere", row("a", span(45, 50), Outcome::Done), &["a", "b"]),
+            ("though it was not possible", row("a", span(45, 50), Outcome::Refused), &["a"]),
         ];
         for (name, insert, seen) in cases {
             assert!(judge(&two_lives(seen), &[insert]).is_err(), "{name}");

@@ -202,10 +202,11 @@ fn nothing_is_left_when_it_is_dropped_after_a_kill() {
 }
 
 /// This program once more, with temporary files in a directory of its own, until it is killed.
-fn child(test: &str, directory: &Path) -> Child {
+fn child(test: &str, directory: &Path, variables: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().expect("a process knows its executable"))
         .args(["--exact", test, "--nocapture"])
         .env(CHILD, "1")
+        .envs(variables.iter().copied())
         .env("TMPDIR", directory)
         .stdout(Stdio::piped())
         .spawn()
@@ -227,7 +228,7 @@ fn nothing_is_left_when_the_test_is_killed() {
     let path = directory.path().to_str().expect("plain text");
     let entries = || fs::read_dir(directory.path()).expect("it is there").count();
     for after in [None, Some(100), Some(300), Some(1000)] {
-        let mut child = child("nothing_is_left_when_the_test_is_killed", directory.path());
+        let mut child = child("nothing_is_left_when_the_test_is_killed", directory.path(), &[]);
         match after {
             None => ready(&mut child),
             Some(milliseconds) => std::thread::sleep(Duration::from_millis(milliseconds)),
@@ -240,6 +241,30 @@ fn nothing_is_left_when_the_test_is_killed() {
         wait_until("the watchdog goes", || processes(path).is_empty());
         assert_eq!(entries(), 0, "after {after:?}");
     }
+}
+
+/// Of a server that was named, what was made there is dropped, however the test ends.
+#[test]
+fn no_database_is_left_on_a_server_that_was_named() {
+    const TEST: &str = "no_database_is_left_on_a_server_that_was_named";
+    if std::env::var_os(CHILD).is_some() {
+        let server = TestPostgres::shared();
+        let url = server.create_database();
+        server.execute(database_of(&url), "CREATE TABLE something (n integer)");
+        println!("\n{READY}");
+        std::thread::sleep(WITHIN);
+        return;
+    }
+    let server = TestPostgres::start_with(&[("fsync", "off")]);
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let sql = "SELECT count(*) FROM pg_database WHERE datname LIKE 'rowhouse_test_%'";
+    let mut child =
+        child(TEST, directory.path(), &[("ROWHOUSE_TEST_POSTGRES", &server.url("postgres"))]);
+    ready(&mut child);
+    assert_eq!(server.execute("postgres", sql), "1");
+    child.kill().expect("it can be killed");
+    child.wait().expect("it can be waited for");
+    wait_until("the database goes", || server.execute("postgres", sql) == "0");
 }
 
 /// Waits until the child has a server.

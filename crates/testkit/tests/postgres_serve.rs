@@ -2,7 +2,7 @@
 
 #![cfg(unix)]
 
-use rowhouse_testkit::{Connection, Response, TestPostgres, TestServer, binary};
+use rowhouse_testkit::{Connection, Operation, Response, TestPostgres, TestServer, binary};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -137,6 +137,25 @@ fn the_public_key_is_not_brought_into_a_database_that_does_without() {
     assert!(text.contains("add --development-account=false"), "{text}");
 }
 
+/// A database without accounts lets a development server in, whose account a site then does not serve.
+#[test]
+fn the_public_key_opens_nothing_on_a_server_that_does_without() {
+    let url = TestPostgres::shared().create_database();
+    let site =
+        TestServer::start_with_store_and(&url, &["--ephemeral", "--development-account=false"]);
+    let laptop = TestServer::start_with_store_and(&url, LAX);
+    laptop.client().create_table("Things");
+    let refused = site.client().request("GET", "Tables", &[], b"");
+    let (status, code) = (refused.status, refused.code());
+    assert_eq!(
+        (status, code.as_deref()),
+        (403, Some("AuthenticationFailed")),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(laptop.client().request("GET", "Tables", &[], b"").status, 200);
+}
+
 #[test]
 fn databases_that_cannot_be_used_are_refused_at_once() {
     let postgres = TestPostgres::start_with(&[("fsync", "off")]);
@@ -183,9 +202,14 @@ fn a_password_is_used_and_never_shown() {
         let log = server.log();
         assert!(log.contains(&place) && !log.contains("s3cr"), "{log}");
     }
+    // At once, however long a database that is not there would be waited for.
+    let (began, patient) = (Instant::now(), "--store-wait-seconds=600");
     let wrong = format!("postgres://ann:wr0ng@{place}");
-    let text = refused(&wrong, &["--store-wait-seconds=0", "--log-level=trace"]);
+    let text = refused(&wrong, &[patient, "--log-level=trace"]);
     assert!(text.contains(&place) && !text.contains("wr0ng"), "{text}");
+    let text = refused(&without, &[patient]);
+    assert!(text.contains("password missing") && text.contains("check the address"), "{text}");
+    assert!(began.elapsed() < WITHIN, "a wrong password is waited for");
 }
 
 #[test]
@@ -208,6 +232,56 @@ fn a_database_that_starts_later_is_waited_for_and_one_that_fails_is_told() {
     assert!(text.contains("recovers by itself"), "{text}");
     postgres.restart();
     wait_until("ready again", || ask_admin(&server, "/readyz").status == 200);
+}
+
+/// Ends the connections of three writes that wait for the table, while they wait.
+const BREAK_THREE_WRITES: &str = "BEGIN;
+    LOCK TABLE rowhouse.entities IN EXCLUSIVE MODE;
+    CREATE TEMPORARY VIEW waiting AS
+        SELECT pid FROM pg_locks WHERE relation = 'rowhouse.entities'::regclass AND NOT granted;
+    DO $$ BEGIN
+        WHILE (SELECT count(*) FROM waiting) < 3 LOOP PERFORM pg_sleep(0.01); END LOOP;
+        PERFORM pg_terminate_backend(pid) FROM waiting;
+        WHILE (SELECT count(*) FROM waiting) > 0 LOOP PERFORM pg_sleep(0.01); END LOOP;
+    END $$;
+    COMMIT";
+
+/// A statement whose connection broke may have been done. A transaction that had not come to its end was not.
+#[test]
+fn a_write_that_may_have_happened_is_told_from_one_that_has_not() {
+    let postgres = TestPostgres::shared();
+    let url = postgres.create_database();
+    let database = url.rsplit('/').next().expect("a path");
+    let server = TestServer::start_with_store_and(&url, LAX);
+    server.client().create_table("Things");
+    let insert =
+        |row: &str| Operation::insert("Things", json!({"PartitionKey": "p", "RowKey": row}));
+    let upsert = |row: &str| Operation::replace("Things", ("p", row), None, json!({"n": 1}));
+    let is_locked = "SELECT count(*) FROM pg_locks
+        WHERE relation = 'rowhouse.entities'::regclass AND mode = 'ExclusiveLock' AND granted";
+    let (single, alike, mixed) = std::thread::scope(|scope| {
+        scope.spawn(|| postgres.execute(database, BREAK_THREE_WRITES));
+        wait_until("the table is locked", || postgres.execute(database, is_locked) == "1");
+        let single = scope.spawn(|| server.client().send(&insert("a")));
+        let alike = scope.spawn(|| server.client().batch(&[insert("b"), insert("c")]));
+        let mixed = scope.spawn(|| server.client().batch(&[insert("d"), upsert("e")]));
+        let single = single.join().expect("it ends").expect("answered");
+        let alike = alike.join().expect("it ends").expect("answered");
+        (single, alike, mixed.join().expect("it ends").expect("answered"))
+    });
+    // A batch fails as a whole, which is what SDKs look at before they repeat it.
+    for (answer, status, code) in [
+        (&single, 500, "OperationTimedOut"),
+        (&alike.response, 500, "OperationTimedOut"),
+        (&mixed.response, 503, "ServerBusy"),
+    ] {
+        let text = answer.text();
+        assert_eq!((answer.status, answer.code().as_deref()), (status, Some(code)), "{text}");
+        let sentence = "The operation could not be completed within the permitted time.";
+        assert_eq!(text.contains(sentence), status == 500, "{text}");
+    }
+    let again = [insert("d"), upsert("e")];
+    assert!(server.client().batch(&again).expect("answered").succeeded(), "nothing was left of it");
 }
 
 #[test]

@@ -187,5 +187,9 @@ fn problem(error: AccountError) -> Problem {
             tracing::error!(%error, "account service failed");
             Problem::unavailable(error.to_string())
         }
+        AccountError::OutcomeUnknown(_) => {
+            tracing::error!(%error, "account service failed");
+            Problem::OUTCOME_UNKNOWN
+        }
     }
 }

@@ -51,6 +51,11 @@ impl Problem {
         Self::new(StatusCode::REQUEST_TIMEOUT, "BodyTooSlow", "The body did not arrive in time.");
     pub(super) const BUSY: Self =
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy", "The server is busy; try again.");
+    pub(super) const OUTCOME_UNKNOWN: Self = Self::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "OperationTimedOut",
+        "The change may have been made or not: the store did not answer in time. Look before you try again.",
+    );
 
     const fn new(status: StatusCode, code: &'static str, message: &'static str) -> Self {
         Self { status, code, message: Cow::Borrowed(message) }

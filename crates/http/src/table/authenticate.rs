@@ -4,6 +4,7 @@
 //! protocol: account, kind of credentials, signature, time, address, transport. What the grant covers is
 //! asked later, by the services.
 
+use super::PublicKey;
 use super::address::Address;
 use super::cors;
 use super::error::Failure;
@@ -41,21 +42,36 @@ static PUBLIC_KEY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     key.as_bytes().to_vec()
 });
 
-/// Keeps web pages of strangers away from an account whose key everybody knows.
+/// Keeps strangers away from an account whose key everybody knows, as far as it is told.
+pub(crate) fn guard(
+    public_key: PublicKey,
+    account: &AccountView,
+    host: &str,
+    origin: Option<&str>,
+    extra_hosts: &[String],
+) -> Result<(), Failure> {
+    if !account.keys.iter().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
+        return Ok(());
+    }
+    match public_key {
+        PublicKey::Refused => Err(Failure::PublicKey),
+        PublicKey::Guarded => guard_from_pages(account, host, origin, extra_hosts),
+        PublicKey::Accepted => Ok(()),
+    }
+}
+
+/// Keeps web pages of strangers away.
 ///
 /// A page can make a browser call `127.0.0.1`, directly or under a name of its own that it points there, and
 /// sign with the public key. So such a request must name this machine as itself, and a page's origin must
 /// be on this machine too or be named by a cross-origin rule.
-pub(crate) fn guard_public_key(
+fn guard_from_pages(
     account: &AccountView,
     host: &str,
     origin: Option<&str>,
     extra_hosts: &[String],
 ) -> Result<(), Failure> {
     use super::address::{host_name, is_own_name, is_own_origin};
-    if !account.keys.iter().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
-        return Ok(());
-    }
     let extra = |name: &str| {
         let name = name.to_ascii_lowercase();
         extra_hosts.iter().map(|suffix| suffix.to_ascii_lowercase()).any(|suffix| {

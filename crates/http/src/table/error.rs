@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Account(AccountError),
     /// No account of that name: told apart in the log only.
     UnknownAccount,
+    /// The account has the public key, which this server does not take: told apart in the log only.
+    PublicKey,
     /// A name from the network that is not this machine's, while the public key is enabled.
     ForeignHost,
     /// `$filter`
@@ -155,7 +157,9 @@ impl Failure {
             Self::Auth(error) => auth(*error),
             Self::Table(error) => table(error),
             Self::Account(error) => account(error),
-            Self::UnknownAccount => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
+            Self::UnknownAccount | Self::PublicKey => {
+                answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED)
+            }
             Self::ForeignHost => answer(
                 403,
                 "AuthorizationFailure",
@@ -268,7 +272,7 @@ impl Failure {
     /// Refused at the front door: the answer has no version and echoes nothing.
     pub(crate) fn is_authentication(&self) -> bool {
         match self {
-            Self::UnknownAccount => true,
+            Self::UnknownAccount | Self::PublicKey => true,
             Self::Auth(error) => !matches!(error, AuthError::SourceIp | AuthError::Protocol),
             _ => false,
         }
@@ -279,10 +283,13 @@ impl Failure {
         match self {
             Self::Auth(error) => Some(error.to_string()),
             Self::UnknownAccount => Some("unknown account".to_owned()),
+            Self::PublicKey => Some("the account has the public development key".to_owned()),
             Self::ForeignHost => Some("Host or Origin is not this machine".to_owned()),
-            Self::Table(error @ (TableError::Unavailable(_) | TableError::Corrupt(_))) => {
-                Some(error.to_string())
-            }
+            Self::Table(
+                error @ (TableError::Unavailable(_)
+                | TableError::OutcomeUnknown(_)
+                | TableError::Corrupt(_)),
+            ) => Some(error.to_string()),
             Self::Account(error) => Some(error.to_string()),
             Self::Internal(what) => Some((*what).to_owned()),
             Self::Part { source, .. } => source.detail(),
@@ -322,6 +329,15 @@ fn busy() -> Answer {
         503,
         "ServerBusy",
         "The server is currently unable to receive requests. Please retry your request.",
+    )
+}
+
+/// It may have been done or not: whoever asked repeats what is safe to repeat.
+fn outcome_unknown() -> Answer {
+    answer(
+        500,
+        "OperationTimedOut",
+        "The operation could not be completed within the permitted time.",
     )
 }
 
@@ -402,6 +418,7 @@ fn table(error: &TableError) -> Answer {
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),
+        TableError::OutcomeUnknown(_) => outcome_unknown(),
         TableError::Corrupt(_) => internal(),
     }
 }
@@ -411,6 +428,7 @@ fn account(error: &AccountError) -> Answer {
         AccountError::NotFound => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
         AccountError::Denied(reason) => denied(*reason),
         AccountError::Busy | AccountError::Unavailable(_) => busy(),
+        AccountError::OutcomeUnknown(_) => outcome_unknown(),
         AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
     }
 }

@@ -78,12 +78,24 @@ pub struct TableHandlerConfig {
     pub max_body_bytes: usize,
     /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
     pub trust_forwarded: bool,
-    /// Keep pages of strangers away from the account whose key is public: see `docs/compatibility.md`.
-    pub guard_public_key: bool,
+    /// What becomes of requests to an account whose key is public.
+    pub public_key: PublicKey,
     /// Names by which this server is called, beside addresses and `localhost`.
     pub own_hosts: Vec<String>,
     /// Turns true when the server stops: nobody waits for changes any longer.
     pub stopping: watch::Receiver<bool>,
+}
+
+/// What becomes of requests to an account that has the key which stands in every manual. Asked at every request: where
+/// servers share a database, another one may have made the account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublicKey {
+    /// There is no such account, as far as this server is concerned.
+    Refused,
+    /// Pages of strangers are kept away: see `docs/compatibility.md`.
+    Guarded,
+    /// They are answered like any others.
+    Accepted,
 }
 
 /// Answers requests to the Table service.
@@ -238,10 +250,9 @@ impl TableHandler {
         progress.account = Some(Arc::clone(&account));
         let version = version(&head);
         progress.version = version.as_ref().ok().copied();
-        if self.config.guard_public_key {
-            let origin = head.headers.get(&ORIGIN);
-            authenticate::guard_public_key(&account, host, origin, &self.config.own_hosts)?;
-        }
+        let origin = head.headers.get(&ORIGIN);
+        let config = &self.config;
+        authenticate::guard(config.public_key, &account, host, origin, &config.own_hosts)?;
         let authenticator = Authenticator {
             tables: &self.config.tables,
             now,

@@ -1,4 +1,4 @@
-//! Random filters and entities, and a filter written back as text.
+//! Random filters and entities, and a filter written back as text. The tests of engines use it too.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -51,31 +51,49 @@ pub(crate) fn comparison() -> impl Strategy<Value = Comparison> {
     ])
 }
 
-/// A condition of the form that parsing gives: flat chains of at least two.
+/// A condition, on keys most of the time.
 pub(crate) fn expr() -> impl Strategy<Value = Expr> {
     let key = prop::sample::select(vec!["PartitionKey", "RowKey"]);
-    let any_name =
-        prop::sample::select(vec!["PartitionKey", "RowKey", "Timestamp", "a", "b", "datetime"]);
-    let compare = |name: &str, comparison, literal| Expr::Compare {
-        property: name.into(),
-        comparison,
-        literal,
-    };
+    let equal = |name, text: String| compare(name, Comparison::Equal, Value::String(text.into()));
     let on_key = (key, comparison(), text())
-        .prop_map(move |(name, op, text)| compare(name, op, Value::String(text.into())));
-    let equal =
-        move |name, text: String| compare(name, Comparison::Equal, Value::String(text.into()));
+        .prop_map(|(name, op, text)| compare(name, op, Value::String(text.into())));
     let whole_key = (text(), text())
         .prop_map(move |(p, r)| Expr::And(vec![equal("PartitionKey", p), equal("RowKey", r)]));
-    let on_any =
-        (any_name.clone(), comparison(), value()).prop_map(move |(n, op, v)| compare(n, op, v));
-    let leaf = prop_oneof![
+    let names = &["PartitionKey", "RowKey", "Timestamp", "a", "b", "datetime"];
+    nested(prop_oneof![
         12 => on_key,
         8 => whole_key,
-        4 => on_any,
-        1 => any_name.prop_map(|name| Expr::Property(name.into())),
+        6 => leaf(names, value()),
+    ])
+}
+
+/// A condition on any of these properties, with literals of that kind.
+pub(crate) fn expr_on(
+    names: &'static [&'static str],
+    literals: impl Strategy<Value = Value> + 'static,
+) -> impl Strategy<Value = Expr> {
+    nested(leaf(names, literals))
+}
+
+fn compare(name: &str, comparison: Comparison, literal: Value) -> Expr {
+    Expr::Compare { property: name.into(), comparison, literal }
+}
+
+fn leaf(
+    names: &'static [&'static str],
+    literals: impl Strategy<Value = Value> + 'static,
+) -> impl Strategy<Value = Expr> {
+    let name = prop::sample::select(names);
+    let comparison = (name.clone(), comparison(), literals);
+    prop_oneof![
+        4 => comparison.prop_map(|(name, op, literal)| compare(name, op, literal)),
+        1 => name.prop_map(|name| Expr::Property(name.into())),
         1 => any::<bool>().prop_map(Expr::Constant),
-    ];
+    ]
+}
+
+/// In the form that parsing gives: flat chains of at least two.
+fn nested(leaf: impl Strategy<Value = Expr> + 'static) -> impl Strategy<Value = Expr> {
     leaf.prop_recursive(5, 24, 4, |inner| {
         prop_oneof![
             3 => vec(inner.clone(), 2..5).prop_map(|parts| chain(parts, true)),

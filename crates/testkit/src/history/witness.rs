@@ -51,8 +51,8 @@ impl Witnesses {
     /// What was not answered and has not happened by now will never happen: whoever would do it is dead.
     pub fn settle(&mut self) {
         for witness in &mut self.witnesses {
-            if let Some(last) = witness.records.last_mut()
-                && last.answer == Answer::Nothing
+            if std::mem::take(&mut witness.is_open)
+                && let Some(last) = witness.records.last_mut()
             {
                 last.ended = tick(&self.time);
             }
@@ -107,6 +107,8 @@ struct Witness {
     random: SeededRandom,
     tags: HashMap<(usize, Row), Timestamp>,
     records: Vec<Record>,
+    /// The last request has no answer and may still happen.
+    is_open: bool,
     writes: u64,
     failures: u64,
 }
@@ -116,7 +118,9 @@ struct Witness {
 enum Silence {
     /// The connection broke.
     Gone,
-    /// The server said that it could not.
+    /// The server said that it could not, and that nothing happened.
+    Refusal,
+    /// The server said that it has failed.
     Failure,
 }
 
@@ -124,7 +128,7 @@ impl Witness {
     fn new(number: usize, seed: u64) -> Self {
         let random = SeededRandom::new(seed.wrapping_add(1 + number as u64));
         let (tags, records) = (HashMap::new(), Vec::new());
-        Self { number, random, tags, records, writes: 0, failures: 0 }
+        Self { number, random, tags, records, is_open: false, writes: 0, failures: 0 }
     }
 
     fn draw(&self, below: u64) -> u64 {
@@ -145,13 +149,16 @@ impl Witness {
             let began = tick(time);
             let answer = ask(&mut client, partition, &call);
             let ended = tick(time);
-            self.failures += u64::from(matches!(answer, Err(Silence::Failure)));
-            let unanswered = answer.is_err();
+            self.failures += u64::from(matches!(answer, Err(Silence::Refusal | Silence::Failure)));
+            if matches!(answer, Err(Silence::Refusal)) {
+                return;
+            }
+            self.is_open = answer.is_err();
             let answer = answer.unwrap_or(Answer::Nothing);
             self.remember(partition, &call, &answer);
             let client = self.number;
             self.records.push(Record { client, partition, began, ended, call, answer });
-            if unanswered {
+            if self.is_open {
                 return;
             }
         }
@@ -272,11 +279,11 @@ fn batch(client: &mut Client, operations: &[Operation]) -> Result<Answer, Silenc
     refusal(status, &answer.response)
 }
 
-/// The answer, unless it says that the server has failed: then nobody knows what took effect.
+/// The answer, unless it says that the server could not.
 fn heard(answer: io::Result<Response>) -> Result<Response, Silence> {
     match answer {
         Err(_) => Err(Silence::Gone),
-        Ok(response) if response.status >= 500 => Err(Silence::Failure),
+        Ok(response) if response.status >= 500 => Err(failure(response.status)),
         Ok(response) => Ok(response),
     }
 }
@@ -286,9 +293,14 @@ fn refusal(status: u16, response: &Response) -> Result<Answer, Silence> {
         404 => Refusal::Missing,
         409 => Refusal::Exists,
         412 => Refusal::Changed,
-        500.. => return Err(Silence::Failure),
+        500.. => return Err(failure(status)),
         _ => panic!("{status}: {}", response.text()),
     }))
+}
+
+/// With 503 nothing took effect; with anything else nobody knows.
+fn failure(status: u16) -> Silence {
+    if status == 503 { Silence::Refusal } else { Silence::Failure }
 }
 
 fn operation(partition: usize, write: &Write) -> Operation {

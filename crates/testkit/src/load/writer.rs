@@ -208,7 +208,7 @@ impl Writer {
         if let [part] = answer.parts.as_slice()
             && part.status >= 500
         {
-            self.tally.failures += 1;
+            self.failed(part.status);
             return None;
         }
         assert!(answer.succeeded(), "{}", answer.response.text());
@@ -233,14 +233,22 @@ impl Writer {
         Some(())
     }
 
-    /// None if the server says that it has failed: then nobody knows what took effect.
+    /// None if the server says that it has failed.
     fn expect(&mut self, answer: &Response, status: u16, of: &impl std::fmt::Debug) -> Option<()> {
         if answer.status >= 500 {
-            self.tally.failures += 1;
+            self.failed(answer.status);
             return None;
         }
         assert_eq!(answer.status, status, "{of:?}: {}", answer.text());
         Some(())
+    }
+
+    /// The server has failed. It says whether nothing took effect (503), or that nobody knows.
+    fn failed(&mut self, status: u16) {
+        self.tally.failures += 1;
+        if status == 503 {
+            self.under_way = None;
+        }
     }
 
     /// The request under way was acknowledged: its state is the one to find, with these tags.
@@ -288,7 +296,7 @@ impl Writer {
         if answer.status == 412 {
             return Some(());
         }
-        if answer.status >= 500 {
+        if answer.status >= 500 && answer.status != 503 {
             self.uncertain += 1;
         }
         self.expect(&answer, 204, &path)?;
