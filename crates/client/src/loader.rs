@@ -1,9 +1,10 @@
 //! Writes many entities, in batches where that is possible, and leaves out only what cannot be written.
 
 use crate::batch;
-use crate::client::{Client, Write};
+use crate::client::{Client, Query, Write};
 use crate::entity::Entity;
 use crate::error::{ClientError, ServiceError};
+use crate::range;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -11,6 +12,10 @@ use tokio::task::JoinSet;
 
 /// After so many refusals of a batch its entities are sent one by one.
 const REFUSALS_MAX: usize = 3;
+/// Pages that are read to find out which keys of a batch are taken.
+const SETTLING_PAGES_MAX: usize = 3;
+/// What the service says of keys that are taken.
+const TAKEN: &str = "EntityAlreadyExists";
 
 /// What happens to an entity whose keys are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,12 @@ pub(crate) struct Item {
     pub(crate) table: Arc<str>,
     pub(crate) number: u64,
     pub(crate) entity: Entity,
+}
+
+impl Item {
+    fn refused(&self, reason: String) -> Loaded {
+        Loaded { refused: vec![(self.number, reason)], ..Loaded::default() }
+    }
 }
 
 /// What came of some entities.
@@ -111,6 +122,9 @@ impl Loader {
                 items = rest;
                 continue;
             }
+            if error.code == TAKEN && self.settle(&mut items, &mut all).await? {
+                continue;
+            }
             match error.index.filter(|&index| index < items.len()) {
                 Some(index) => all.add(self.load_one(&items.remove(index)).await?),
                 None => break,
@@ -122,23 +136,63 @@ impl Loader {
         Ok(all)
     }
 
+    /// Takes out of entities of one partition those whose keys are taken, with few questions. False if that
+    /// brought nothing.
+    async fn settle(&self, items: &mut Vec<Item>, all: &mut Loaded) -> Result<bool, ClientError> {
+        let rows = || items.iter().map(|item| &*item.entity.row);
+        let (Some(first), Some(last)) = (rows().min(), rows().max()) else { return Ok(false) };
+        let query = Query {
+            filter: Some(range::span(&items[0].entity.partition, first, last)),
+            select: self.needs_keys_only().then(|| "PartitionKey,RowKey".to_owned()),
+            top: None,
+        };
+        let (mut place, mut there) = (None, HashMap::new());
+        for _ in 0..SETTLING_PAGES_MAX {
+            let page = self.client.page(&items[0].table, &query, place.as_ref()).await?;
+            there.extend(page.entities.into_iter().map(|found| (found.row.clone(), found)));
+            place = page.next;
+            if place.is_none() {
+                break;
+            }
+        }
+        let before = items.len();
+        items.retain(|item| match there.get(&item.entity.row) {
+            Some(found) => {
+                all.add(self.taken(item, found));
+                false
+            }
+            None => true,
+        });
+        Ok(items.len() < before)
+    }
+
+    fn needs_keys_only(&self) -> bool {
+        self.on_conflict == OnConflict::Skip
+    }
+
+    /// What comes of an entity whose keys another one has.
+    fn taken(&self, item: &Item, found: &Entity) -> Loaded {
+        if self.needs_keys_only() {
+            return Loaded { skipped: 1, ..Loaded::default() };
+        }
+        if found.same_content(&item.entity) {
+            return Loaded { present: 1, ..Loaded::default() };
+        }
+        item.refused("another entity with these keys is there already".to_owned())
+    }
+
     async fn load_one(&self, item: &Item) -> Result<Loaded, ClientError> {
-        let Item { table, number, entity } = item;
-        let refused = |reason| Loaded { refused: vec![(*number, reason)], ..Loaded::default() };
+        let Item { table, entity, .. } = item;
         match self.client.write(table, self.on_conflict.write(), entity).await {
             Ok(()) => Ok(Loaded { written: 1, ..Loaded::default() }),
-            Err(error) if error.code() == "EntityAlreadyExists" => {
-                if self.on_conflict == OnConflict::Skip {
-                    return Ok(Loaded { skipped: 1, ..Loaded::default() });
+            Err(ClientError::Service(error)) if error.code == TAKEN => {
+                match self.client.get(table, &entity.partition, &entity.row).await? {
+                    Some(found) => Ok(self.taken(item, &found)),
+                    None => Ok(item.refused(error.to_string())),
                 }
-                let there = self.client.get(table, &entity.partition, &entity.row).await?;
-                if there.is_some_and(|there| there.same_content(entity)) {
-                    return Ok(Loaded { present: 1, ..Loaded::default() });
-                }
-                Ok(refused("another entity with these keys is there already".to_owned()))
             }
             Err(ClientError::Service(error)) if is_about_entities(&error) => {
-                Ok(refused(error.to_string()))
+                Ok(item.refused(error.to_string()))
             }
             Err(error) => Err(error),
         }

@@ -61,6 +61,12 @@ impl Range {
     }
 }
 
+/// The filter for rows of one partition, from the first to the last.
+pub(crate) fn span(partition: &str, first: &str, last: &str) -> String {
+    let (partition, first, last) = (quoted(partition), quoted(first), quoted(last));
+    format!("PartitionKey eq {partition} and RowKey ge {first} and RowKey le {last}")
+}
+
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

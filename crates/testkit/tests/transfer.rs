@@ -1,0 +1,456 @@
+//! Tables into files, out of files and from server to server, interrupted and resumed.
+//!
+//! What arrived is compared through this crate's own client, which shares nothing with the one that moved it.
+
+use rowhouse_auth::{AccountSasFields, sign};
+use rowhouse_testkit::{Client, DEV_ACCOUNT, DEV_KEY, TestServer, binary, encode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Every entity by its keys, without what differs from server to server.
+type Content = BTreeMap<(String, String), Value>;
+
+fn connection(server: &TestServer) -> String {
+    format!(
+        "AccountName={DEV_ACCOUNT};AccountKey={DEV_KEY};TableEndpoint=http://{}/{DEV_ACCOUNT}",
+        server.address()
+    )
+}
+
+fn command(directory: &Path, server: &TestServer, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.current_dir(directory).args(arguments).stdin(Stdio::null());
+    command.env("ROWHOUSE_CONNECTION", connection(server));
+    command
+}
+
+fn run(directory: &Path, server: &TestServer, arguments: &[&str]) -> Output {
+    command(directory, server, arguments).output().expect("the command can be started")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.clone(), output.stderr.clone()].concat()).into_owned()
+}
+
+fn succeed(directory: &Path, server: &TestServer, arguments: &[&str]) -> String {
+    let output = run(directory, server, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    text(&output)
+}
+
+/// Reads a whole table page by page.
+fn content(client: &mut Client, table: &str) -> Content {
+    let (mut all, mut next) = (Content::new(), String::new());
+    loop {
+        let answer = client.request("GET", &format!("{table}(){next}"), &[], b"");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let page: Value = serde_json::from_str(&answer.text()).unwrap();
+        for entity in page["value"].as_array().unwrap() {
+            let mut entity = entity.as_object().unwrap().clone();
+            entity.retain(|name, _| !name.starts_with("odata.") && name != "Timestamp");
+            let key = |name: &str| entity[name].as_str().unwrap().to_owned();
+            let key = (key("PartitionKey"), key("RowKey"));
+            assert!(all.insert(key, entity.into()).is_none(), "no key twice");
+        }
+        let token = |name: &str| answer.header(&format!("x-ms-continuation-{name}"));
+        match (token("nextpartitionkey"), token("nextrowkey")) {
+            (Some(partition), Some(row)) => {
+                next =
+                    format!("?NextPartitionKey={}&NextRowKey={}", encode(partition), encode(row));
+            }
+            _ => return all,
+        }
+    }
+}
+
+/// Entities of every type, in partitions of different sizes whose names share their start.
+fn entity(number: usize) -> Value {
+    let double = [json!(1.0), json!("NaN"), json!("-Infinity"), json!(1e300), json!(0.1)];
+    let texts = ["", "it's, \"quoted\"\r\nand more", "é😀", " blanks ", "2020-01-01T00:00:00Z"];
+    let mut entity = json!({
+        "PartitionKey": format!("region-{:02}", number % 23 * number % 17),
+        "RowKey": format!("{number:06}"),
+        "Text": texts[number % texts.len()],
+        "Int": number,
+        "Double@odata.type": "Edm.Double",
+        "Double": double[number % double.len()],
+        "Long@odata.type": "Edm.Int64",
+        "Long": (i64::MAX - i64::try_from(number).unwrap()).to_string(),
+        "Yes": number.is_multiple_of(2),
+        "When@odata.type": "Edm.DateTime",
+        "When": format!("2020-01-02T03:04:05.{:07}Z", number + 1),
+        "Guid@odata.type": "Edm.Guid",
+        "Guid": format!("c9da6455-213d-42c9-9a79-{number:012x}"),
+        "Bytes@odata.type": "Edm.Binary",
+        "Bytes": if number.is_multiple_of(2) { "" } else { "AAH/" },
+    });
+    if number.is_multiple_of(3) {
+        entity["Sometimes"] = json!(format!("{number}"));
+    }
+    entity
+}
+
+fn write_file(path: &Path, count: usize) {
+    let lines: Vec<String> = (0..count).map(|number| entity(number).to_string()).collect();
+    fs::write(path, lines.join("\n")).unwrap();
+}
+
+/// Waits for something to happen while the process runs; false if it was too quick.
+fn wait_until(child: &mut Child, what: &str, mut happened: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !happened() {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// True if the process was killed before it ended by itself.
+fn kill(mut child: Child) -> bool {
+    let early = child.try_wait().unwrap().is_none();
+    // One that has ended cannot be killed.
+    let _ = child.kill();
+    child.wait().unwrap();
+    early
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+#[test]
+fn files_hold_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 5000);
+    let said = succeed(here, &from, &["import", "People", "in.ndjson", "--create"]);
+    assert!(said.starts_with("Imported 5000 of 5000 rows into People;"), "{said}");
+    let expected = content(&mut from.client(), "People");
+    assert_eq!(expected.len(), 5000);
+    assert_eq!(expected[&("region-00".to_owned(), "000000".to_owned())]["Guid"], entity(0)["Guid"]);
+    for (index, (file, jobs)) in
+        [("a.ndjson", "1"), ("b.ndjson", "4"), ("c.csv", "4"), ("d.csv", "1")]
+            .into_iter()
+            .enumerate()
+    {
+        let said = succeed(here, &from, &["export", "People", "--out", file, "--jobs", jobs]);
+        assert!(said.starts_with("Exported 5000 entities of People"), "{said}");
+        let table = format!("Copy{index}");
+        succeed(here, &to, &["import", &table, file, "--create"]);
+        assert_eq!(content(&mut to.client(), &table), expected, "{file}");
+    }
+    let (sorted, any) =
+        (fs::read_to_string(here.join("a.ndjson")), fs::read_to_string(here.join("b.ndjson")));
+    let (sorted, mut any) =
+        (sorted.unwrap(), any.unwrap().lines().map(str::to_owned).collect::<Vec<_>>());
+    any.sort();
+    assert_eq!(sorted.lines().collect::<Vec<_>>(), any, "one job keeps the order of keys");
+    let left: Vec<_> =
+        fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 5, "nothing but the files is left: {left:?}");
+}
+
+#[test]
+fn part_of_a_table_to_standard_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 200);
+    succeed(here, &server, &["import", "People", "in.ndjson", "--create"]);
+    let filter = "PartitionKey eq 'region-00' and Int lt 100";
+    let output =
+        run(here, &server, &["export", "People", "--filter", filter, "--columns", "Int,Sometimes"]);
+    let lines: Vec<Value> =
+        text(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected =
+        (0..100).map(entity).filter(|entity| entity["PartitionKey"] == "region-00").count();
+    assert!(expected > 0);
+    assert_eq!(lines.len(), expected);
+    assert!(lines.iter().all(|line| line.get("Text").is_none() && line.get("Int").is_some()));
+    let output = run(
+        here,
+        &server,
+        &["export", "People", "--filter", filter, "--columns", "Int,Sometimes", "--format", "csv"],
+    );
+    let csv = text(&output);
+    assert!(
+        csv.starts_with("PartitionKey,RowKey,Timestamp,Int,Int@type,Sometimes,Sometimes@type\r\n")
+    );
+    assert_eq!(csv.lines().count(), expected + 1);
+}
+
+/// The progress is saved once a second; a server that pauses lets a quick export take that long.
+#[test]
+fn an_export_that_is_killed_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = TestServer::start();
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 12_000);
+    succeed(here, &server, &["import", "People", "in.ndjson", "--create"]);
+    for (file, lines) in [("out.ndjson", 12_000), ("out.csv", 12_001)] {
+        let arguments = ["export", "People", "--out", file, "--jobs", "2", "--resume"];
+        let part = here.join(format!("{file}.part"));
+        let progress = here.join(format!("{file}.progress"));
+        let mut certain = 0;
+        for _ in 0..2 {
+            let mut export = spawn(command(here, &server, &arguments));
+            let written = || certain < length(&part);
+            assert!(wait_until(&mut export, "some pages are written", written));
+            server.pause();
+            std::thread::sleep(Duration::from_millis(1100));
+            server.resume();
+            let before = fs::read(&progress).unwrap();
+            assert!(wait_until(&mut export, "the progress is saved", || {
+                fs::read(&progress).is_ok_and(|now| now != before)
+            }));
+            assert!(kill(export), "there is more to export");
+            let state: Value = serde_json::from_slice(&fs::read(&progress).unwrap()).unwrap();
+            certain = state["bytes"].as_u64().unwrap();
+            assert!(certain > 0 && !here.join(file).exists());
+        }
+        let refused = text(&run(here, &server, &["export", "People", "--out", file]));
+        assert!(refused.contains("add --resume"), "{refused}");
+        // What is not certain is cut off, whatever it is.
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&part)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, b"{\"PartitionKey\":\"torn"))
+            .unwrap();
+        succeed(here, &server, &arguments);
+        assert!(!part.exists() && !progress.exists());
+        succeed(here, &server, &["import", &file.replace('.', ""), file, "--create"]);
+        let (all, copied) = (
+            content(&mut server.client(), "People"),
+            content(&mut server.client(), &file.replace('.', "")),
+        );
+        assert_eq!(all, copied);
+        if file == "out.ndjson" {
+            assert_eq!(fs::read_to_string(here.join(file)).unwrap().lines().count(), lines);
+        }
+        let again = text(&run(here, &server, &arguments));
+        assert!(again.contains("is there already"), "{again}");
+    }
+}
+
+#[test]
+fn an_import_that_is_killed_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 12_000);
+    server.client().create_table("People");
+    let arguments =
+        ["import", "People", "in.ndjson", "--jobs", "2", "--resume", "--errors", "errors"];
+    let progress = here.join("in.ndjson.People.progress");
+    let mut before = Vec::new();
+    for _ in 0..3 {
+        let mut import = spawn(command(here, &server, &arguments));
+        assert!(wait_until(&mut import, "the progress is saved", || {
+            fs::read(&progress).is_ok_and(|now| now != before)
+        }));
+        // In the middle of a portion.
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(kill(import), "there is more to import");
+        before = fs::read(&progress).unwrap();
+    }
+    let refused = text(&run(here, &server, &arguments[..3]));
+    assert!(refused.contains("add --resume"), "{refused}");
+    let said = succeed(here, &server, &arguments);
+    assert!(said.contains("of 12000 rows into People"), "{said}");
+    assert!(!progress.exists());
+    assert_eq!(length(&here.join("errors")), 0);
+    assert_eq!(content(&mut server.client(), "People").len(), 12_000);
+}
+
+#[test]
+fn only_bad_rows_are_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    let mut lines: Vec<String> = (0..300)
+        .map(|n| json!({ "PartitionKey": "p", "RowKey": format!("{n:03}"), "A": n }).to_string())
+        .collect();
+    lines[7] = "{\"PartitionKey\":\"p\"".to_owned();
+    lines[150] = r#"{"PartitionKey":"p","RowKey":"a/b"}"#.to_owned();
+    lines[299] =
+        r#"{"PartitionKey":"p","RowKey":"x","A@odata.type":"Edm.Int64","A":"many"}"#.to_owned();
+    fs::write(here.join("in.ndjson"), lines.join("\n")).unwrap();
+    let mut client = server.client();
+    client.create_table("People");
+    for row in [50, 51, 250] {
+        let other = json!({ "PartitionKey": "p", "RowKey": format!("{row:03}"), "B": "old" });
+        client.insert("People", &other).unwrap();
+    }
+    client.insert("People", &json!({ "PartitionKey": "p", "RowKey": "052", "A": 52 })).unwrap();
+    let output =
+        run(here, &server, &["import", "People", "in.ndjson", "--errors", "errors.ndjson"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("Imported 293 of 300 rows into People, 1 were there already"), "{said}");
+    assert!(said.contains("6 rows were refused: see errors.ndjson"), "{said}");
+    let errors = fs::read_to_string(here.join("errors.ndjson")).unwrap();
+    let mut numbers: Vec<u64> = errors
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["line"].as_u64().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [8, 51, 52, 151, 251, 300], "{errors}");
+    assert_eq!(content(&mut client, "People").len(), 297);
+    // The other ways to meet what is there.
+    let row = |client: &mut Client| content(client, "People")[&("p".into(), "050".into())].clone();
+    let import = |policy: &str| {
+        let output =
+            run(here, &server, &["import", "People", "in.ndjson", "--on-conflict", policy]);
+        assert!(text(&output).contains("line 8: "), "{}", text(&output));
+        assert!(text(&output).contains("3 rows were refused"), "{}", text(&output));
+    };
+    import("skip");
+    assert_eq!((row(&mut client)["B"].as_str(), row(&mut client).get("A")), (Some("old"), None));
+    import("merge");
+    assert_eq!(
+        (row(&mut client)["B"].as_str(), row(&mut client)["A"].as_u64()),
+        (Some("old"), Some(50))
+    );
+    import("replace");
+    assert_eq!((row(&mut client).get("B"), row(&mut client)["A"].as_u64()), (None, Some(50)));
+}
+
+/// Of two rows with the same keys the later one counts, however far apart they are.
+#[test]
+fn the_last_row_with_a_key_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let line = |row: usize, value: usize| {
+        json!({ "PartitionKey": "p", "RowKey": format!("{row}"), "A": value }).to_string()
+    };
+    let lines: Vec<String> = (0..500).map(|n| line(n % 50, n)).collect();
+    fs::write(directory.path().join("in.ndjson"), lines.join("\n")).unwrap();
+    let arguments = ["import", "People", "in.ndjson", "--create", "--on-conflict", "replace"];
+    succeed(directory.path(), &server, &arguments);
+    for ((_, row), entity) in content(&mut server.client(), "People") {
+        assert_eq!(entity["A"].as_u64(), Some(450 + row.parse::<u64>().unwrap()));
+    }
+}
+
+#[test]
+fn a_copy_that_is_killed_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut from, to) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 9000);
+    succeed(here, &from, &["import", "People", "in.ndjson", "--create"]);
+    let one: Vec<String> = (0..3000)
+        .map(|n| json!({ "PartitionKey": "only", "RowKey": format!("{n:05}"), "A": n }).to_string())
+        .collect();
+    fs::write(here.join("one.ndjson"), one.join("\n")).unwrap();
+    succeed(here, &from, &["import", "OnePartition", "one.ndjson", "--create"]);
+    from.client().create_table("Empty");
+    let policy = b"<SignedIdentifiers><SignedIdentifier><Id>readers</Id><AccessPolicy><Permission>r</Permission>\
+                   </AccessPolicy></SignedIdentifier></SignedIdentifiers>";
+    let set = from.client().request("PUT", "People?comp=acl", &[], policy);
+    assert_eq!(set.status, 204, "{}", set.text());
+
+    let (source, target) = (connection(&from), connection(&to));
+    let arguments =
+        ["copy", &source, &target, "--resume", "state", "--verify", "--acls", "--jobs", "3"];
+    let state = here.join("state");
+    for _ in 0..2 {
+        let copied = |table| {
+            let found = to.client().request("GET", &format!("{table}()?$top=1"), &[], b"");
+            found.status == 200 && found.text().contains("RowKey")
+        };
+        let before = fs::read(&state).unwrap_or_default();
+        let mut copy = spawn(command(here, &from, &arguments));
+        wait_until(&mut copy, "something is copied", || copied("OnePartition"));
+        from.pause();
+        std::thread::sleep(Duration::from_millis(1100));
+        from.resume();
+        let saved = || fs::read(&state).is_ok_and(|now| now != before);
+        assert!(wait_until(&mut copy, "the state is saved", saved));
+        assert!(kill(copy), "there is more to copy");
+    }
+    let said = succeed(here, &from, &arguments);
+    assert_eq!(said.matches("same").count(), 3, "{said}");
+    for (table, count) in [("People", 9000), ("OnePartition", 3000), ("Empty", 0)] {
+        let copied = content(&mut to.client(), table);
+        assert_eq!(copied.len(), count);
+        assert_eq!(copied, content(&mut from.client(), table), "{table}");
+    }
+    let acl = to.client().request("GET", "People?comp=acl", &[], b"");
+    assert!(acl.text().contains("<Id>readers</Id>"), "{}", acl.text());
+
+    let stray = json!({ "PartitionKey": "stray", "RowKey": "" });
+    to.client().insert("People", &stray).unwrap();
+    let output = run(here, &from, &["copy", &source, &target, "--verify", "--tables", "People"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("DIFFERENT"), "{}", text(&output));
+}
+
+#[test]
+fn a_signature_is_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 50);
+    succeed(here, &from, &["import", "People", "in.ndjson", "--create"]);
+    let fields = AccountSasFields {
+        version: "2019-02-02".into(),
+        services: "t".into(),
+        resource_types: "sco".into(),
+        permissions: "rwdlacu".into(),
+        expiry: "2099-01-01T00:00:00Z".into(),
+        ..AccountSasFields::default()
+    };
+    let key = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, DEV_KEY).unwrap();
+    let sas = sign::account_sas(DEV_ACCOUNT, &key, &fields).to_string();
+    let url = |server: &TestServer| format!("http://{}/{DEV_ACCOUNT}?{sas}", server.address());
+    let said = succeed(here, &from, &["copy", &url(&from), &url(&to), "--verify"]);
+    assert!(said.starts_with("Copied 50 entities of 1 table,"), "{said}");
+    let endpoint = format!("http://{}/{DEV_ACCOUNT}", to.address());
+    let mut export = Command::new(binary());
+    export.args(["export", "People", "--endpoint", &endpoint, "--sas", &sas]);
+    let output = export.env_remove("ROWHOUSE_CONNECTION").output().unwrap();
+    assert_eq!(text(&output).lines().count(), 50, "{}", text(&output));
+}
+
+#[test]
+fn failures_are_a_sentence_that_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    fs::write(here.join("in.ndjson"), entity(0).to_string()).unwrap();
+    fs::write(here.join("bad.csv"), "A,B\n1,2\n").unwrap();
+    let wrong = format!("{}x", connection(&server));
+    let (wrong, same) = (wrong.as_str(), connection(&server));
+    let cases: &[(&[&str], &str)] = &[
+        (&["export", "Absent", "--out", "x"], "check the name of the table"),
+        (&["import", "Absent", "in.ndjson"], "--create"),
+        (&["import", "Absent", "absent.ndjson"], "cannot read absent.ndjson"),
+        (&["import", "Absent", "bad.csv"], "has no PartitionKey"),
+        (&["import", "azurite", "in.ndjson"], "not a table file of Azurite"),
+        (&["export", "a-b"], "name of a table"),
+        (&["export", "People", "--resume"], "--out"),
+        (&["export", "People", "--connection", "nonsense"], "connection string"),
+        (&["export", "People", "--connection", wrong], "check the key"),
+        (&["copy", &same, &same], "same service"),
+        (&["copy", "nonsense", &same], "the source: "),
+    ];
+    for (arguments, expected) in cases {
+        let output = run(here, &server, arguments);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
+    }
+}
