@@ -1,13 +1,11 @@
 //! `rowhouse account`: accounts of a running server, through its admin API.
 
-use crate::admin_client::AdminClient;
+use crate::admin_client::{AdminClient, AdminOptions};
 use crate::{Failure, output};
 use clap::{Args, Subcommand};
-use rowhouse_server::{ADMIN_TOKEN_FILE, Config, DatabaseAddress};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _};
-use std::path::PathBuf;
 
 /// Manage the accounts of a running server.
 ///
@@ -16,27 +14,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct AccountCommand {
-    /// The admin listener of the server.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "ROWHOUSE_ADMIN",
-        default_value = "http://127.0.0.1:10003"
-    )]
-    admin: String,
-
-    /// The data directory of the server, which holds the admin token. Default: rowhouse-data.
-    #[arg(long, global = true, value_name = "DIR", env = "ROWHOUSE_DATA")]
-    data: Option<PathBuf>,
-
-    /// A file with the admin token, if it is not in the data directory.
-    #[arg(long, global = true, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<PathBuf>,
-
-    /// Print JSON, for programs.
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    options: AdminOptions,
 
     #[command(subcommand)]
     action: Action,
@@ -90,22 +69,13 @@ enum Action {
 
 impl AccountCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if self.data.as_deref().is_some_and(DatabaseAddress::is_meant_by) {
-            return Err(
-                "--data takes the directory of the server that holds its admin token, not the \
-                        database: accounts are managed through a running server"
-                    .to_owned(),
-            );
-        }
-        let token_file = self
-            .admin_token_file
-            .unwrap_or_else(|| self.data.unwrap_or(Config::default().data).join(ADMIN_TOKEN_FILE));
+        let client = self.options.client()?;
         if let Action::Remove { name, yes: false } = &self.action {
             confirm(name)?;
         }
-        let client = AdminClient::new(&self.admin, &token_file)?;
         let answer = ask(&client, &self.action)?;
-        let text = if self.json { format!("{answer}\n") } else { tell(&self.action, &answer) };
+        let text =
+            if self.options.json { format!("{answer}\n") } else { tell(&self.action, &answer) };
         output::print(&text);
         Ok(())
     }

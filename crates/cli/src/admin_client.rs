@@ -3,17 +3,62 @@
 //! The token goes out unencrypted, so it goes to this machine only.
 
 use crate::Failure;
+use clap::Args;
+use rowhouse_server::{ADMIN_TOKEN_FILE, Config, DatabaseAddress};
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Which server to ask, and how to print what it says.
+#[derive(Debug, Args)]
+pub(crate) struct AdminOptions {
+    /// The admin listener of the server.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "ROWHOUSE_ADMIN",
+        default_value = "http://127.0.0.1:10003"
+    )]
+    admin: String,
+
+    /// The data directory of the server, which holds the admin token. Default: rowhouse-data.
+    #[arg(long, global = true, value_name = "DIR", env = "ROWHOUSE_DATA")]
+    data: Option<PathBuf>,
+
+    /// A file with the admin token, if it is not in the data directory.
+    #[arg(long, global = true, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl AdminOptions {
+    /// Who asks that server.
+    pub(crate) fn client(&self) -> Result<AdminClient, Failure> {
+        if self.data.as_deref().is_some_and(DatabaseAddress::is_meant_by) {
+            return Err(
+                "--data takes the directory of the server that holds its admin token, not the \
+                        database: this command asks a running server"
+                    .to_owned(),
+            );
+        }
+        let in_data =
+            || self.data.clone().unwrap_or_else(|| Config::default().data).join(ADMIN_TOKEN_FILE);
+        let token_file = self.admin_token_file.clone().unwrap_or_else(in_data);
+        AdminClient::new(&self.admin, &token_file)
+    }
+}
 
 /// A server to ask, and the token to ask with.
 #[derive(Debug)]
@@ -25,7 +70,7 @@ pub(crate) struct AdminClient {
 
 impl AdminClient {
     /// Takes the URL of the admin listener and the file that holds a token.
-    pub(crate) fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
+    fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
         let (host, port) = parse_url(url)?;
         Ok(Self { host, port, token: read_token(token_file)? })
     }

@@ -7,9 +7,13 @@
 mod account;
 mod admin_client;
 mod check;
+<<<<<<< HEAD
 mod copy;
 mod export;
 mod import;
+=======
+mod cluster;
+>>>>>>> w-five
 mod output;
 mod serve;
 mod service;
@@ -38,6 +42,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::Serve>),
     Account(account::AccountCommand),
+    Cluster(cluster::ClusterCommand),
     Check(check::Check),
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
@@ -51,6 +56,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
+        Command::Cluster(cluster) => cluster.run(),
         Command::Check(check) => check.run(),
         Command::Export(export) => export.run(),
         Command::Import(import) => import.run(),

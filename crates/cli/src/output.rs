@@ -8,19 +8,25 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Lines of columns, each as wide as its longest cell.
+/// Lines of columns, each as wide as its longest cell. Columns whose head begins with a space hold numbers, which stand
+/// to the right.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let right: Vec<bool> = head.iter().map(|name| name.starts_with(' ')).collect();
+    let head: Vec<&str> = head.iter().map(|name| name.trim_start()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
-        let padded: Vec<String> =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let pad = |(column, cell): (usize, &&str)| {
+            let width = widths[column];
+            if right[column] { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+        };
+        let padded: Vec<String> = cells.iter().enumerate().map(pad).collect();
         format!("{}\n", padded.join("   ").trim_end())
     };
-    let mut text = line(head.to_vec());
+    let mut text = line(head.clone());
     for row in rows {
         text.push_str(&line(row.iter().map(String::as_str).collect()));
     }
@@ -37,5 +43,7 @@ mod tests {
             [vec!["shop".to_owned(), "today".to_owned()], vec!["a".to_owned(), "b".to_owned()]];
         assert_eq!(table(&["NAME", "CREATED"], &rows), "NAME   CREATED\nshop   today\na      b\n");
         assert_eq!(table(&["NAME"], &[]), "NAME\n");
+        let rows = [vec!["5".to_owned(), "x".to_owned()], vec!["12".to_owned(), "y".to_owned()]];
+        assert_eq!(table(&[" N", "NAME"], &rows), " N   NAME\n 5   x\n12   y\n");
     }
 }

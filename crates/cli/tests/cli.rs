@@ -101,13 +101,15 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 fn mistakes_are_told_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file.toml"), "tabel-port = 1\n").unwrap();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["serve", "--config", "file.toml"], "file.toml: line 1: unknown field `tabel-port`"),
         (&["serve", "--config", "absent.toml"], "cannot read absent.toml"),
         (&["serve", "--tls-cert", "c.pem"], "--tls-cert needs --tls-key"),
         (&["serve", "--log-level", "=?"], "--log-level takes"),
         (&["check", "absent"], "there is no database in absent"),
         (&["account", "list"], "--data"),
+        (&["cluster", "status"], "--data"),
+        (&["cluster", "status", "--data", "postgres://ann:secret@db/shop"], "not the database"),
         (&["serve", "--store", "rowhouse-data"], "a directory is named with --data"),
         (&["serve", "--store", "postgres://ann:secret@secret@db/shop"], "%40"),
         (&["serve", "--data", "postgres://ann:secret@db/shop"], "with --store"),
@@ -175,6 +177,8 @@ fn accounts_are_managed_while_the_server_runs() {
     let rotated = stdout(&account(&["rotate", "shop", "--slot", "1", "--json"]));
     let rotated: Value = serde_json::from_str(&rotated).unwrap();
     assert_ne!(rotated["key"], shown["keys"][0]);
+    let cluster = output(directory.path(), &["cluster", "status", "--admin", &server.admin]);
+    assert!(stdout(&cluster).starts_with("There is no cluster: "), "{}", stderr(&cluster));
     assert!(failure(&account(&["remove", "shop"])).contains("--yes"));
     assert!(account(&["remove", "shop", "--yes"]).status.success());
     assert!(failure(&account(&["show", "shop"])).contains("no account of this name"));

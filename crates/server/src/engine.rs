@@ -8,9 +8,10 @@ use crate::database::DatabaseAddress;
 use crate::error::ServerError;
 use crate::files;
 use rowhouse_env::{Clock, Random};
-use rowhouse_store::Store;
+use rowhouse_store::{Store, StoreError};
 use rowhouse_store_embedded::EmbeddedStore;
 use rowhouse_store_postgres::{OpenError, PostgresReplica, PostgresStore};
+use rowhouse_types::cluster::ClusterStatus;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,17 @@ impl Engine {
         match self {
             Self::Embedded(_) => "mend the cause, then restart the server",
             Self::Postgres(_) => "mend the database; the server recovers by itself",
+        }
+    }
+
+    /// What it keeps the data in.
+    pub(crate) async fn cluster(&self) -> Result<ClusterStatus, StoreError> {
+        match self {
+            Self::Embedded(store) => {
+                let stats = store.stats();
+                Ok(ClusterStatus::Embedded { bytes: stats.database_bytes + stats.log_bytes })
+            }
+            Self::Postgres(store) => store.cluster().await,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::figures::observe;
 use crate::master_key::MasterKey;
 use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, signals};
 use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
-use rowhouse_http::admin::{Admin, Tokens};
+use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{TableHandler, TableHandlerConfig};
@@ -183,6 +183,7 @@ impl Server {
             readiness: Arc::new(move || {
                 store.ready().map_err(|error| format!("{error}: {remedy}"))
             }),
+            cluster: cluster_source(engine.clone()),
             metrics,
             tokens,
             loopback: config.admin_host.is_loopback(),
@@ -234,6 +235,17 @@ impl Server {
             }
         }
     }
+}
+
+/// Asks the engine what it keeps the data in.
+fn cluster_source(engine: Engine) -> ClusterSource {
+    Arc::new(move || {
+        let engine = engine.clone();
+        Box::pin(async move {
+            let status = engine.cluster().await;
+            status.map_err(|error| format!("{error}: {}", engine.remedy()))
+        })
+    })
 }
 
 fn tokens(

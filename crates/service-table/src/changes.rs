@@ -5,7 +5,7 @@
 //! do not end a wait.
 
 use crate::{Caller, TableError, TableService};
-use rowhouse_store::{Change, Changes, ChangesWanted, Kept, Table};
+use rowhouse_store::{Change, Changes, ChangesWanted, Kept, Table, TableId};
 use rowhouse_types::{Access, Grant, TableName, Timestamp, limits};
 use std::time::{Duration, Instant};
 
@@ -77,11 +77,12 @@ impl TableService {
     ) -> Result<ChangesPage, TableError> {
         caller.grant.check(Access::ReadEntities, Some(name))?;
         let table = self.table(caller, name).await?;
+        // Asked first: what is beyond has come since, and is no reason to ask again at once.
         let kept = self.store.kept_changes().await?.ok_or(TableError::ChangesNotKept)?;
         let mut mark = start(&table, kept, query.from)?;
         loop {
             let looked = Instant::now();
-            let found = self.store.changes(wanted(&table, mark, query.limit, looked)).await?;
+            let found = self.look(mark, query.limit).await?;
             let page = page(caller.grant, mark, found, kept.until);
             if !page.items.is_empty() || query.wait_until <= Instant::now() {
                 return Ok(page);
@@ -92,6 +93,17 @@ impl TableService {
         }
     }
 
+    async fn look(&self, mark: Bookmark, limit: usize) -> Result<Changes, TableError> {
+        let wanted = ChangesWanted {
+            after: mark.place,
+            table: Some(TableId(mark.table)),
+            limit: limit.saturating_add(mark.told),
+            max_bytes: limits::PAGE_BYTES_MAX,
+            wait_until: Instant::now(),
+        };
+        Ok(self.store.changes(wanted).await?)
+    }
+
     /// Waits until anything at all is written after the place.
     async fn wait(&self, after: u64, wait_until: Instant) -> Result<(), TableError> {
         let any = ChangesWanted { after, table: None, limit: 1, max_bytes: 1, wait_until };
@@ -100,25 +112,16 @@ impl TableService {
     }
 }
 
-/// The bookmark to start from, if everything after it is there.
+/// The bookmark to start from, if it is one of this table.
 fn start(table: &Table, kept: Kept, from: ChangesFrom) -> Result<Bookmark, TableError> {
-    let mark = |place| Bookmark { table: table.id.0, created: table.created, place, told: 0 };
-    let mark = match from {
-        ChangesFrom::Beginning => mark(kept.after),
-        ChangesFrom::Now => mark(kept.until),
-        ChangesFrom::After(bookmark) => bookmark,
-    };
-    let of_table = mark.table == table.id.0 && mark.created == table.created;
-    if of_table && kept.after <= mark.place { Ok(mark) } else { Err(TableError::ChangesExpired) }
-}
-
-fn wanted(table: &Table, mark: Bookmark, limit: usize, now: Instant) -> ChangesWanted {
-    ChangesWanted {
-        after: mark.place,
-        table: Some(table.id),
-        limit: limit.saturating_add(mark.told),
-        max_bytes: limits::PAGE_BYTES_MAX,
-        wait_until: now,
+    let at = |place| Bookmark { table: table.id.0, created: table.created, place, told: 0 };
+    match from {
+        ChangesFrom::Beginning => Ok(at(kept.after)),
+        ChangesFrom::Now => Ok(at(kept.until)),
+        ChangesFrom::After(mark) => {
+            let known = mark.table == table.id.0 && mark.created == table.created;
+            if known { Ok(mark) } else { Err(TableError::ChangesExpired) }
+        }
     }
 }
 

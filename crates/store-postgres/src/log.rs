@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::key;
 use crate::pool::{Pool, Session};
 use crate::props::{self, JsonbRef};
+use crate::schema;
 use rowhouse_store::{Change, Changes, ChangesWanted, Conflict, Kept, StoreError, TableId};
 use rowhouse_types::{EntityKey, Record, Timestamp};
 use std::time::{Duration, Instant};
@@ -58,6 +59,12 @@ const TRIMMED: &str = "UPDATE rowhouse.catalogue SET changes_after = GREATEST(ch
 
 /// Keeps changes from now on, or no longer; run as a change of the catalogue.
 pub(crate) async fn keep(session: &Session, retention: Option<Duration>) -> Result<(), Fault> {
+    if retention.is_some() && schema::is_distributed(session).await? {
+        tracing::warn!(
+            "changes cannot be kept on a Citus cluster: it has no triggers on what it distributes"
+        );
+        return Err(Conflict::ChangesNotKept.into());
+    }
     let was_on = marks(session).await?.is_some();
     if was_on != retention.is_some() {
         // Whoever writes meanwhile waits: from the trigger on nothing is missed.

@@ -30,7 +30,7 @@ const TRUST: Duration = Duration::from_millis(2500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
-    SET holder = $1, expires = now() + $2::text::interval, seen = 0,
+    SET holder = $1, since = now(), expires = now() + $2::text::interval, seen = 0,
         high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
     WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < now()
                     ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -154,6 +154,11 @@ impl Membership {
     pub(crate) fn lease_left(&self) -> Duration {
         let trusted = *self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
         trusted.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// The slot of this server, and the number that it holds it by.
+    pub(crate) fn identity(&self) -> (i64, i64) {
+        (self.ticks.slot(), self.holder)
     }
 
     /// A tick for a write.

@@ -2,13 +2,14 @@
 //!
 //! Every node can do every statement, so what is known here decides how far a statement travels and never what it
 //! answers: a map that is old, a node that is gone or one that this server cannot reach only costs time. Without a
-//! cluster there is one pool.
+//! cluster there is one pool. What is asked of each shard is counted on the way.
 
 use crate::fault::Fault;
+use crate::load::{Counters, Kind, Meter, SEVERAL, Totals};
 use crate::options::Options;
 use crate::pool::{Pool, Session};
 use rowhouse_store::StoreError;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ const READ_EVERY: Duration = Duration::from_secs(10);
 const AVOID_FOR: Duration = Duration::from_secs(5);
 const NODES: &str = "SELECT groupid, nodename, nodeport FROM pg_catalog.pg_dist_node
     WHERE isactive AND hasmetadata AND metadatasynced AND noderole = 'primary' AND groupid <> 0";
-const SHARDS: &str = "SELECT s.shardmaxvalue::integer, p.groupid FROM pg_catalog.pg_dist_shard s
-    JOIN pg_catalog.pg_dist_placement p USING (shardid)
+const SHARDS: &str = "SELECT s.shardmaxvalue::integer, p.groupid, s.shardid
+    FROM pg_catalog.pg_dist_shard s JOIN pg_catalog.pg_dist_placement p USING (shardid)
     WHERE s.logicalrelid = 'rowhouse.entities'::regclass ORDER BY s.shardmaxvalue::integer";
 
 /// Connections to the database, and to the nodes of the cluster that it coordinates.
@@ -31,14 +32,25 @@ pub(crate) struct Nodes {
     options: Options,
     map: RwLock<Arc<Map>>,
     turn: AtomicUsize,
+    /// What concerns several shards, or a database without any.
+    several: Arc<Counters>,
 }
 
 /// Who holds what.
 #[derive(Debug, Default)]
 struct Map {
     nodes: Vec<Arc<Node>>,
-    /// The greatest hash of each shard, rising, and its node.
-    shards: Vec<(i32, Option<usize>)>,
+    /// In the order of their hashes.
+    shards: Vec<Shard>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    id: i64,
+    /// The greatest hash of its partitions.
+    greatest: i32,
+    node: Option<usize>,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
@@ -65,7 +77,8 @@ impl Node {
 impl Nodes {
     /// The database alone; its nodes are found later.
     pub(crate) fn new(first: Pool, options: Options) -> Self {
-        Self { first, options, map: RwLock::default(), turn: AtomicUsize::new(0) }
+        let (map, turn) = (RwLock::default(), AtomicUsize::new(0));
+        Self { first, options, map, turn, several: Arc::default() }
     }
 
     /// The database that was named: for what is kept there alone.
@@ -73,18 +86,36 @@ impl Nodes {
         &self.first
     }
 
-    /// A connection for a partition that lives there: to the node that holds it, if it is known and can be reached.
-    pub(crate) async fn session_at(&self, home: i64) -> Result<Session, StoreError> {
-        let map = self.map();
-        self.session_on(map.holder(home)).await
+    /// How all of them are connected to.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
-    /// A connection for what concerns many partitions: to one node after the other.
-    pub(crate) async fn session(&self) -> Result<Session, StoreError> {
+    /// Whether entities are spread over shards.
+    pub(crate) fn is_cluster(&self) -> bool {
+        !self.map().shards.is_empty()
+    }
+
+    /// A connection for a partition that lives there: to the node that holds it, if it is known and can be reached.
+    pub(crate) async fn session_at(
+        &self,
+        home: i64,
+        kind: Kind,
+    ) -> Result<(Session, Meter), StoreError> {
+        let map = self.map();
+        let shard = map.shard(home);
+        let session = self.session_on(shard.and_then(|shard| map.holder(shard))).await?;
+        let counters = shard.map_or(&self.several, |shard| &shard.counters);
+        Ok((session, Meter::start(counters, kind)))
+    }
+
+    /// A connection for reading many partitions: to one node after the other.
+    pub(crate) async fn session(&self) -> Result<(Session, Meter), StoreError> {
         let map = self.map();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         // The one that was named has its turn too.
-        self.session_on(map.nodes.get(turn % (map.nodes.len() + 1))).await
+        let session = self.session_on(map.nodes.get(turn % (map.nodes.len() + 1))).await?;
+        Ok((session, Meter::start(&self.several, Kind::Read)))
     }
 
     async fn session_on(&self, node: Option<&Arc<Node>>) -> Result<Session, StoreError> {
@@ -129,8 +160,14 @@ impl Nodes {
                 _ => Arc::new(self.node(group, host, port)?),
             });
         }
-        map.shards =
-            shards.iter().map(|row| (row.get(0), places.get(&row.get(1)).copied())).collect();
+        let counted: HashMap<i64, &Arc<Counters>> =
+            old.shards.iter().map(|shard| (shard.id, &shard.counters)).collect();
+        for row in &shards {
+            let (greatest, group, id): (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
+            let counters =
+                counted.get(&id).map_or_else(Arc::default, |&counted| Arc::clone(counted));
+            map.shards.push(Shard { id, greatest, node: places.get(&group).copied(), counters });
+        }
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         Ok(())
     }
@@ -139,6 +176,13 @@ impl Nodes {
         let pool = Pool::at(&self.options, &host, port);
         let pool = pool.map_err(StoreError::unavailable)?;
         Ok(Node { group, host, port, pool, avoid_until: Mutex::new(None) })
+    }
+
+    /// What this server has asked of each shard so far.
+    pub(crate) fn totals(&self) -> BTreeMap<i64, Totals> {
+        let map = self.map();
+        let of_shards = map.shards.iter().map(|shard| (shard.id, shard.counters.totals()));
+        of_shards.chain([(SEVERAL, self.several.totals())]).collect()
     }
 
     /// Connections that are open, idle, and requests that wait for one, over all nodes.
@@ -160,10 +204,14 @@ impl Nodes {
 }
 
 impl Map {
-    fn holder(&self, home: i64) -> Option<&Arc<Node>> {
+    /// Where a partition that lives there is.
+    fn shard(&self, home: i64) -> Option<&Shard> {
         let hash = hash(home);
-        let at = self.shards.partition_point(|(greatest, _)| *greatest < hash);
-        self.nodes.get(self.shards.get(at)?.1?)
+        self.shards.get(self.shards.partition_point(|shard| shard.greatest < hash))
+    }
+
+    fn holder(&self, shard: &Shard) -> Option<&Arc<Node>> {
+        self.nodes.get(shard.node?)
     }
 }
 
@@ -214,8 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn a_map_finds_the_holder_of_every_hash() {
-        let map = Map { nodes: Vec::new(), shards: vec![(-1, None), (i32::MAX, None)] };
-        assert!(map.holder(5).is_none());
+    fn a_map_finds_the_shard_of_every_hash() {
+        let shard = |id, greatest| Shard { id, greatest, node: None, counters: Arc::default() };
+        let map = Map { nodes: Vec::new(), shards: vec![shard(7, -1), shard(8, i32::MAX)] };
+        // The hash of 0 is below 0, that of 42 above.
+        assert_eq!([0, 42].map(|home| map.shard(home).map(|shard| shard.id)), [Some(7), Some(8)]);
+        assert!(map.holder(&map.shards[0]).is_none());
+        assert!(Map::default().shard(0).is_none());
     }
 }

@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::fault::Fault;
 use crate::key::{self, DbKey};
+use crate::load::Kind;
 use crate::nodes::Nodes;
 use crate::pool::Session;
 use crate::{catalogue, entity, scan};
@@ -68,18 +69,21 @@ impl Reader {
         let home = key::home(table, &known.placement, key.partition.as_str());
         let key = &DbKey::new(key);
         let place = entity::Place { home, table: number, key };
-        let session = self.nodes.session_at(home).await?;
-        self.read_on(session, |session| async move { entity::get(&session, place).await }).await
+        let (session, meter) = self.nodes.session_at(home, Kind::Read).await?;
+        let get = |session| async move { entity::get(&session, place).await };
+        let found = self.read_on(session, get).await?;
+        meter.answered(usize::from(found.is_some()));
+        Ok(found)
     }
 
     pub(crate) async fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
         let known = self.known(table).await.map_err(Fault::of_a_read)?;
         let number = catalogue::number(table).unwrap_or(-1);
         let source = scan::Source { id: table, number, placement: &known.placement };
-        let session = match scan.ranges.first().and_then(key::partition) {
+        let (session, meter) = match scan.ranges.first().and_then(key::partition) {
             Some(partition) => {
                 let home = key::home(table, &known.placement, partition);
-                self.nodes.session_at(home).await?
+                self.nodes.session_at(home, Kind::Read).await?
             }
             None => self.nodes.session().await?,
         };
@@ -91,7 +95,9 @@ impl Reader {
             }
             Ok(page)
         };
-        self.read_on(session, page).await
+        let page = self.read_on(session, page).await?;
+        meter.answered(page.rows.len());
+        Ok(page)
     }
 
     /// A table by name; from the cache if that may be trusted.

@@ -5,8 +5,11 @@ use crate::options::OpenError;
 use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001.sql"), include_str!("../migrations/0002.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001.sql"),
+    include_str!("../migrations/0002.sql"),
+    include_str!("../migrations/0003.sql"),
+];
 /// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
 const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");
 /// Held while the schema changes: "rowhouse" in ASCII, as a number.
@@ -77,7 +80,7 @@ async fn has_citus(session: &Session) -> Result<bool, Fault> {
 }
 
 /// Whether the entities are spread over nodes.
-async fn is_distributed(session: &Session) -> Result<bool, Fault> {
+pub(crate) async fn is_distributed(session: &Session) -> Result<bool, Fault> {
     if !has_citus(session).await? {
         return Ok(false);
     }

@@ -5,19 +5,21 @@ use crate::cache::Cache;
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
 use crate::frozen::Frozen;
+use crate::key;
+use crate::load::{self, Kind};
 use crate::membership::Membership;
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options};
 use crate::pool::{self, Pool, Session};
 use crate::reader::Reader;
-use crate::{catalogue, schema, statement, sweep};
-use crate::{key, log};
+use crate::{catalogue, log, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{
     Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Conflict, Kept,
     NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId, Write,
 };
+use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
 };
@@ -96,6 +98,8 @@ impl PostgresStore {
             nodes.read().await.map_err(Fault::of_opening)?;
             background.push(tokio::spawn(Arc::clone(&nodes).keep_reading()));
         }
+        let publishing = load::keep_publishing(Arc::clone(&nodes), Arc::clone(&membership));
+        background.push(tokio::spawn(publishing));
         Ok(Self {
             reader: Reader { nodes, cache },
             clock,
@@ -119,6 +123,13 @@ impl PostgresStore {
             retries: self.retries.load(Ordering::Relaxed),
             lease_left: self.membership.lease_left(),
         }
+    }
+
+    /// What it runs on: nodes, servers and shards, with what all servers ask of them. A node that does not answer
+    /// within two seconds is shown as unreachable.
+    pub async fn cluster(&self) -> Result<ClusterStatus, StoreError> {
+        let (_, holder) = self.membership.identity();
+        status::of(&self.reader.nodes, holder).await.map_err(Fault::of_a_read)
     }
 
     /// Kept while something is written; refused once the store closes.
@@ -183,13 +194,19 @@ impl PostgresStore {
 
     async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
         let home = commands.first().map_or(0, |located| located.partition.home);
-        let session = self.reader.nodes.session_at(home).await?;
-        if let Some(outcome) = self.as_statement(&session, commands).await? {
+        let (session, meter) = self.reader.nodes.session_at(home, Kind::Write).await?;
+        let outcome = self.commit_on(&session, commands).await?;
+        meter.answered(commands.len());
+        Ok(outcome)
+    }
+
+    async fn commit_on(&self, session: &Session, commands: &[Located]) -> Result<Outcome, Fault> {
+        if let Some(outcome) = self.as_statement(session, commands).await? {
             return Ok(outcome);
         }
         for attempt in 1.. {
             let tick = self.membership.tick().await?;
-            match batch::as_transaction(&session, commands, tick).await {
+            match batch::as_transaction(session, commands, tick).await {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }

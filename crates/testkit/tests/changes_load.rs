@@ -6,6 +6,7 @@
 //! in one answer or nothing, and have the same table as a query shows.
 
 use rowhouse_env::{Random, SeededRandom};
+use rowhouse_testkit::history::Order;
 use rowhouse_testkit::{Client, Connection, Operation, TestServer, encode, entity_path, seed};
 use rowhouse_types::Timestamp;
 use serde_json::{Value, json};
@@ -120,11 +121,12 @@ fn batch(client: &mut Client, own: &str, size: u64, id: &mut dyn FnMut() -> Stri
     (keys.into_iter().map(|key| (key, Some(id.clone()))).collect(), done(whole))
 }
 
-/// Whether it took effect; an overload or a missing entity changed nothing, anything else is a surprise.
+/// Whether it took effect. A missing entity changed nothing; of an overload nobody knows.
 fn done(status: io::Result<u16>) -> io::Result<bool> {
     match status? {
         204 => Ok(true),
-        404 | 503 => Ok(false),
+        404 => Ok(false),
+        503 => Err(io::ErrorKind::WouldBlock.into()),
         status => panic!("a write was answered with {status}"),
     }
 }
@@ -162,6 +164,7 @@ struct Consumer {
     batches: BTreeMap<u64, Vec<Heard>>,
     answers: usize,
     again: usize,
+    unanswered: usize,
     lost: usize,
 }
 
@@ -189,7 +192,7 @@ impl Consumer {
         let mut connection = None;
         loop {
             let finished = over.load(Ordering::Relaxed);
-            if below(&chance, 12) == 0 && !finished {
+            if below(&chance, 6) == 0 && !finished {
                 // Killed: what was not kept is forgotten, and an answer on its way is lost.
                 if below(&chance, 2) == 0 {
                     let _ = connect(place, token.as_deref(), &mut connection);
@@ -200,6 +203,7 @@ impl Consumer {
             }
             let Ok(answer) = fetch(place, token.as_deref(), &mut connection) else {
                 (token, connection) = (kept.clone(), None);
+                self.unanswered += 1;
                 continue;
             };
             self.take(&answer);
@@ -246,8 +250,21 @@ fn fetch(
 
 #[test]
 fn every_commit_is_heard_and_none_is_invented() {
+    let server = TestServer::start_with(&["--keep-changes", "1h"]);
+    hear(server, Order::OfStore);
+}
+
+/// There the order is that of each entity, and a batch need not be told in one piece.
+#[cfg(unix)]
+#[test]
+fn the_same_on_postgresql() {
+    let postgres = rowhouse_testkit::TestPostgres::start();
+    let url = postgres.create_database();
+    hear(TestServer::start_with_store_and(&url, &["--keep-changes", "1h"]), Order::OfEntity);
+}
+
+fn hear(mut server: TestServer, order: Order) {
     let seed = seed();
-    let mut server = TestServer::start_with(&["--keep-changes", "1h"]);
     server.client().create_table(TABLE);
     let place = Place(Mutex::new(Some(server.address())));
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -279,22 +296,23 @@ fn every_commit_is_heard_and_none_is_invented() {
         (sent, consumer.join().expect("no panic"))
     });
     let entities = server.client().query(TABLE, "");
-    verify(&sent, &consumer, &entities);
+    verify(&sent, &consumer, &entities, order);
     assert!(!server.log().contains("panicked"), "nothing panicked");
     let answered = sent.iter().flatten().filter(|sent| sent.answered).count();
     println!(
-        "{WRITERS} writers, {answered} answered writes, {} commits heard in {} answers, {} heard again, consumer killed {} \
+        "{WRITERS} writers, {answered} answered writes, {} commits heard in {} answers, {} heard again, {} requests without answer, consumer killed {} \
          times, server {KILLS} times: none lost, none invented, order kept; {:.0} s",
         consumer.batches.len(),
         consumer.answers,
         consumer.again,
+        consumer.unanswered,
         consumer.lost,
         began.elapsed().as_secs_f64(),
     );
 }
 
 /// Compares what was sent, what was heard and what is there.
-fn verify(sent: &[Vec<Sent>], consumer: &Consumer, entities: &[Value]) {
+fn verify(sent: &[Vec<Sent>], consumer: &Consumer, entities: &[Value], order: Order) {
     let mut times: HashMap<&Key, Timestamp> = HashMap::new();
     let mut state: BTreeMap<&Key, &Heard> = BTreeMap::new();
     let mut by_id: HashMap<&str, BTreeSet<&Key>> = HashMap::new();
@@ -310,12 +328,18 @@ fn verify(sent: &[Vec<Sent>], consumer: &Consumer, entities: &[Value]) {
                 let gone = state.remove(&heard.key);
                 assert!(gone.is_some(), "only what was there is deleted: {heard:?}");
                 *deletes.entry(&heard.key).or_default() += 1;
+                if order == Order::OfEntity {
+                    times.remove(&heard.key);
+                }
             }
             assert_eq!(heard.id, batch[0].id, "a batch is of one writer's making");
         }
     }
     verify_sent(sent, &by_id, &deletes);
-    verify_order(sent, consumer);
+    if order == Order::OfStore {
+        verify_batches(sent, consumer);
+        verify_order(sent, consumer);
+    }
     let shown: BTreeMap<Key, (String, Timestamp)> = entities
         .iter()
         .map(|entity| {
@@ -365,6 +389,19 @@ fn verify_sent(
     for (key, least) in least {
         let count = deletes.get(key).copied().unwrap_or(0);
         assert!(least <= count, "{key:?} was deleted {least} times, heard {count} times");
+    }
+}
+
+/// What was written at once has one place, and nothing else has it.
+fn verify_batches(sent: &[Vec<Sent>], consumer: &Consumer) {
+    let sizes: HashMap<&str, usize> = sent
+        .iter()
+        .flatten()
+        .filter_map(|sent| Some((sent.effects.values().next()?.as_deref()?, sent.effects.len())))
+        .collect();
+    for batch in consumer.batches.values() {
+        let size = batch[0].id.as_deref().map_or(1, |id| sizes[id]);
+        assert_eq!(batch.len(), size, "{batch:?}");
     }
 }
 

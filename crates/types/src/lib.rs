@@ -1,9 +1,10 @@
-//! The vocabulary of Rowhouse: names, keys, values, records, times, grants and limits.
+//! The vocabulary of Rowhouse: names, keys, values, records, times, grants, limits, and what a cluster looks like.
 //!
 //! Pure data and functions. No I/O, no async, no clock, and nothing of ours below it: every other
 //! crate may use this one. Text that comes from outside becomes one of these types at the edge and is
 //! not checked again.
 
+pub mod cluster;
 pub mod grant;
 pub mod limits;
 

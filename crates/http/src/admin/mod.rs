@@ -9,8 +9,10 @@
 
 mod accounts;
 mod answer;
+mod cluster;
 mod token;
 
+pub use cluster::{ClusterAnswer, ClusterSource};
 pub use token::{Scope, TokenError, Tokens};
 
 use crate::telemetry::Metrics;
@@ -36,6 +38,8 @@ pub struct Admin {
     pub accounts: Arc<AccountService>,
     /// Asked by `/readyz`.
     pub readiness: Readiness,
+    /// Asked by `/v1/cluster`.
+    pub cluster: ClusterSource,
     /// Shown by `/metrics`.
     pub metrics: Arc<Metrics>,
     /// Who may do what.
@@ -80,13 +84,14 @@ enum Call {
     RemoveAccount(AccountName),
     ShowKeys(AccountName),
     RotateKey(AccountName, KeySlot),
+    ShowCluster,
 }
 
 impl Call {
     /// What a token needs for it.
     fn scope(&self) -> Scope {
         match self {
-            Self::ListAccounts | Self::ShowAccount(_) => Scope::Read,
+            Self::ListAccounts | Self::ShowAccount(_) | Self::ShowCluster => Scope::Read,
             Self::CreateAccount | Self::RemoveAccount(_) => Scope::Operate,
             Self::ShowKeys(_) | Self::RotateKey(..) => Scope::Keys,
         }
@@ -101,6 +106,7 @@ impl Call {
             Self::RemoveAccount(_) => "account.remove",
             Self::ShowKeys(_) => "account.keys",
             Self::RotateKey(..) => "account.rotate",
+            Self::ShowCluster => "cluster.show",
         }
     }
 
@@ -115,7 +121,7 @@ impl Call {
     /// The account that the target names.
     fn account(&self) -> Option<&AccountName> {
         match self {
-            Self::ListAccounts | Self::CreateAccount => None,
+            Self::ListAccounts | Self::CreateAccount | Self::ShowCluster => None,
             Self::ShowAccount(name)
             | Self::RemoveAccount(name)
             | Self::ShowKeys(name)
@@ -224,6 +230,7 @@ impl Admin {
             Call::ShowAccount(name) => accounts::show(&self.accounts, name).await,
             Call::ShowKeys(name) => accounts::keys(&self.accounts, name, &self.endpoint).await,
             Call::RemoveAccount(name) => accounts::remove(&self.accounts, name).await,
+            Call::ShowCluster => cluster::show(&self.cluster).await,
             Call::RotateKey(name, slot) => {
                 let body = body(request).await?;
                 accounts::rotate(&self.accounts, name, *slot, &body).await
@@ -259,8 +266,9 @@ fn route(method: &Method, path: &str) -> Result<Action, Problem> {
             let slot = accounts::parse_slot(slot).ok_or(Problem::NOT_FOUND)?;
             Action::Api(Call::RotateKey(account(name)?, slot))
         }
+        ["v1", "cluster"] if get => Action::Api(Call::ShowCluster),
         ["healthz" | "readyz" | "metrics"]
-        | ["v1", "accounts"]
+        | ["v1", "accounts" | "cluster"]
         | ["v1", "accounts", _]
         | ["v1", "accounts", _, "keys"]
         | ["v1", "accounts", _, "keys", _, "rotate"] => return Err(Problem::METHOD),

@@ -7,6 +7,7 @@ use rowhouse_service_account::DEVELOPMENT_KEY;
 use rowhouse_service_account::Sealer;
 use rowhouse_store::model::ModelStore;
 use rowhouse_types::Timestamp;
+use rowhouse_types::cluster::{Cluster, ClusterStatus, Load, Node, Role, Shard};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -49,6 +50,7 @@ fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
         readiness: Arc::new(move || {
             if asked.load(SeqCst) { Ok(()) } else { Err("the disk is full".to_owned()) }
         }),
+        cluster: Arc::new(|| Box::pin(std::future::ready(Ok(hot_cluster())))),
         metrics: Arc::default(),
         tokens: Tokens::load(&file, &SeededRandom::new(1)).unwrap(),
         loopback,
@@ -59,6 +61,20 @@ fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
     let (stop, shutdown) = watch::channel(false);
     tokio::spawn(listener.serve(Arc::new(admin), shutdown));
     Running { address, ready, _stop: stop }
+}
+
+/// Two nodes with four shards, one of which is busy.
+fn hot_cluster() -> ClusterStatus {
+    let node = |id| {
+        let (host, role) = ("db.example".to_owned(), Role::Worker);
+        Node { id, host, port: 5432, role, active: true, reachable: id == 1 }
+    };
+    let shard = |id, node, busy_ms_per_second| {
+        let load = Load { busy_ms_per_second, ..Load::default() };
+        Shard { id, node: Some(node), from: -1, to: 0, bytes: None, rows: Some(5), load }
+    };
+    let shards = vec![shard(7, 1, 1.0), shard(8, 1, 1.0), shard(9, 2, 1.0), shard(10, 2, 400.0)];
+    ClusterStatus::Citus(Cluster { nodes: vec![node(1), node(2)], shards, ..Cluster::default() })
 }
 
 impl Running {
@@ -194,6 +210,7 @@ async fn every_call_needs_its_scope() {
         ("DELETE", "/v1/accounts/absent", [403, 404, 403]),
         ("GET", "/v1/accounts/absent/keys", [403, 403, 404]),
         ("POST", rotate, [403, 403, 404]),
+        ("GET", "/v1/cluster", [200, 403, 403]),
     ];
     for (method, path, expected) in cases {
         for (token, expected) in [READ, OPERATE, KEYS].into_iter().zip(expected) {
@@ -244,6 +261,20 @@ async fn accounts_live() {
     assert_eq!(server.call(OPERATE, "DELETE", "/v1/accounts/shop", "").await.0, 404);
 }
 
+#[tokio::test]
+async fn a_cluster_is_shown_with_what_it_amounts_to() {
+    let (status, shown) = start(true).call(READ, "GET", "/v1/cluster", "").await;
+    assert_eq!((status, &shown["engine"]), (200, &json!("citus")), "{shown}");
+    assert_eq!(shown["nodes"][1]["reachable"], false);
+    assert_eq!(
+        (&shown["shards"][0]["bytes"], &shown["shards"][0]["rows"]),
+        (&Value::Null, &json!(5))
+    );
+    assert_eq!(shown["shards"][3]["load"]["busy_ms_per_second"], 400.0);
+    assert_eq!(shown["skew"]["shard_load"]["id"], 10);
+    assert!(shown["hint"].as_str().is_some_and(|hint| hint.contains("Shard 10")), "{shown}");
+}
+
 /// Who may create but not handle keys neither sees nor chooses them.
 #[tokio::test]
 async fn creating_is_not_handling_keys() {
@@ -275,6 +306,8 @@ async fn bad_requests_are_told_apart() {
         ("GET", "/v1/nothing", "", 404),
         ("GET", "/", "", 404),
         ("PUT", "/v1/accounts", "", 405),
+        ("POST", "/v1/cluster", "", 405),
+        ("GET", "/v1/cluster/nodes", "", 404),
         ("POST", "/healthz", "", 405),
     ];
     for (method, path, body, expected) in cases {

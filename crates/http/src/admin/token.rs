@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// What a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// See health, figures and what accounts there are.
+    /// See health, figures, what accounts there are and what the data is kept in.
     Read,
     /// Create and remove.
     Operate,

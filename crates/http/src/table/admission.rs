@@ -45,12 +45,11 @@ impl Admission {
         Ok(Ticket { _request: request, _scan: scan })
     }
 
-    /// For a scan that has waited for something else, and as one of a limited number: whatever ended the wait may have
-    /// ended that of many.
-    pub(crate) async fn enter_after(
+    /// For a scan that has a place among a limited number: it may wait for its turn without another.
+    pub(crate) async fn enter_with(
         &self,
         account: AccountId,
-        _place: Share,
+        _place: &Share,
     ) -> Result<Ticket, Failure> {
         let scan = self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?;
         let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;

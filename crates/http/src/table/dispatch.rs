@@ -1,7 +1,6 @@
 //! The one `match` on operations: ask the service, encode, answer.
 
 use super::error::Failure;
-use super::feed;
 use super::reply::Reply;
 use super::router::{Operation, QueryEntities, Refused};
 use http::StatusCode;
@@ -70,7 +69,6 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::plain(StatusCode::NO_CONTENT))
         }
         Operation::QueryEntities(query) => query_entities(cx, query).await,
-        Operation::Changes(wanted) => feed::read(cx, wanted).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;

@@ -1,22 +1,22 @@
 //! `comp=changes`: waits for changes of a table, then reads them.
 //!
-//! A request that waits is not worked on: it takes its place among the requests and queries only when there is
-//! something to read, or nothing came. Who may not read any more by then is told nothing.
+//! A request that waits is not worked on: it has no place among the requests and queries while it does, only one among
+//! a limited number that wait. Who may not read any more afterwards is told nothing.
 
 use super::TableHandler;
 use super::address::Address;
 use super::authenticate::{Authenticator, find_account};
-use super::dispatch::{Context, corrupt, dispatch};
+use super::dispatch::{Context, corrupt};
 use super::error::Failure;
 use super::head::Head;
 use super::reply::Reply;
-use super::router::{self, Operation, ReadChanges};
+use super::router::{self, ReadChanges};
 use http::StatusCode;
 use rowhouse_service_table::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
-use rowhouse_types::{Record, limits};
+use rowhouse_types::{Record, TableName, limits};
 use rowhouse_wire::changes::{Change, Feed, Token};
 use rowhouse_wire::version::ApiVersion;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Whoever asks, able to show its credentials once more.
 #[derive(Clone, Copy, Debug)]
@@ -41,17 +41,25 @@ impl TableHandler {
         let mut wanted = router::changes(table, asker.head)?;
         if wanted.wait.is_zero() {
             let _ticket = self.admission.enter(cx.account.id, true).await?;
-            return dispatch(cx, Operation::Changes(wanted)).await;
+            return reply(cx, &wanted.table, &read(cx, &wanted).await?);
         }
         let place = self.waiting.take(cx.account.id, 1).ok_or(Failure::Busy)?;
-        wanted.from = self.wait_for_changes(cx, &wanted).await?;
+        let page = {
+            let _ticket = self.admission.enter_with(cx.account.id, &place).await?;
+            let page = read(cx, &wanted).await?;
+            if page.more || !page.items.is_empty() {
+                return reply(cx, &wanted.table, &page);
+            }
+            page
+        };
+        wanted.from = self.wait_for_changes(cx, &wanted, page.next).await?;
         let now = self.config.clock.now();
         let account = find_account(&self.config.accounts, asker.address).await?;
         let authenticator = Authenticator { now, ..asker.authenticator };
         let grant = authenticator.grant(&account, asker.address, asker.head, asker.version).await?;
         let cx = Context { account: &account, grant: &grant, now, ..cx };
-        let _ticket = self.admission.enter_after(account.id, place).await?;
-        dispatch(cx, Operation::Changes(wanted)).await
+        let _ticket = self.admission.enter_with(account.id, &place).await?;
+        reply(cx, &wanted.table, &read(cx, &wanted).await?)
     }
 
     /// Waits until there is a change, the time is over or the server stops; says where to read from then.
@@ -59,37 +67,33 @@ impl TableHandler {
         &self,
         cx: Context<'_>,
         wanted: &ReadChanges,
+        place: Bookmark,
     ) -> Result<ChangesFrom, Failure> {
-        let look = |from, wait: Duration| {
-            let query = ChangesQuery { from, limit: 1, wait_until: Instant::now() + wait };
-            cx.tables.changes(cx.caller(), &wanted.table, query)
-        };
-        let page = look(wanted.from, Duration::ZERO).await?;
-        let from = start_of(&page);
-        if !page.items.is_empty() {
-            return Ok(from);
-        }
+        let from = ChangesFrom::After(place);
+        let query = ChangesQuery { from, limit: 1, wait_until: Instant::now() + wanted.wait };
         let mut stopping = self.config.stopping.clone();
         tokio::select! {
-            page = look(from, wanted.wait) => Ok(start_of(&page?)),
+            page = cx.tables.changes(cx.caller(), &wanted.table, query) => {
+                let page = page?;
+                let first = page.items.first().map(|item| item.before);
+                Ok(ChangesFrom::After(first.unwrap_or(page.next)))
+            }
             _ = stopping.wait_for(|stop| *stop) => Ok(from),
         }
     }
 }
 
-/// Where its first change is, or would be.
-fn start_of(page: &ChangesPage) -> ChangesFrom {
-    ChangesFrom::After(page.items.first().map_or(page.next, |item| item.before))
+/// What is there.
+async fn read(cx: Context<'_>, wanted: &ReadChanges) -> Result<ChangesPage, Failure> {
+    let ReadChanges { table, from, top, .. } = wanted;
+    let query = ChangesQuery { from: *from, limit: *top, wait_until: Instant::now() };
+    Ok(cx.tables.changes(cx.caller(), table, query).await?)
 }
 
-/// Reads what is there.
-pub(crate) async fn read(cx: Context<'_>, wanted: ReadChanges) -> Result<Reply, Failure> {
-    let ReadChanges { table, from, top, .. } = wanted;
-    let query = ChangesQuery { from, limit: top, wait_until: Instant::now() };
-    let page = cx.tables.changes(cx.caller(), &table, query).await?;
+fn reply(cx: Context<'_>, table: &TableName, page: &ChangesPage) -> Result<Reply, Failure> {
     let bytes = page.items.iter().map(|item| size(item) * 2 + 128).sum::<usize>();
-    let feed = Feed::new(cx.encoding(&table, None), bytes.min(limits::PAGE_REPLY_BYTES_MAX) + 512);
-    let body = write(feed, &page, limits::PAGE_REPLY_BYTES_MAX)?;
+    let feed = Feed::new(cx.encoding(table, None), bytes.min(limits::PAGE_REPLY_BYTES_MAX) + 512);
+    let body = write(feed, page, limits::PAGE_REPLY_BYTES_MAX)?;
     Ok(Reply::json(StatusCode::OK, cx.level, body))
 }
 

@@ -68,7 +68,6 @@ pub(crate) enum Operation {
     GetPolicies(TableName),
     SetPolicies(TableName, Vec<StoredPolicy>),
     QueryEntities(QueryEntities),
-    Changes(ReadChanges),
     GetEntity {
         table: TableName,
         key: EntityKey,
@@ -319,7 +318,6 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
             top: top(head)?,
             from: position(head)?,
         }),
-        Route::Changes(name) => Operation::Changes(changes(name, head)?),
         Route::GetEntity(target) => {
             let (table, key) = target.parse()?;
             Operation::GetEntity { table, key, select: select(head)? }
@@ -340,7 +338,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
         Route::GetProperties => Operation::GetProperties,
         Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
         Route::GetStats => Operation::GetStats,
-        Route::Batch => return Err(Failure::NotInBatch),
+        Route::Batch | Route::Changes(_) => return Err(Failure::NotInBatch),
     })
 }
 
