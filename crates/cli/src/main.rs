@@ -7,13 +7,10 @@
 mod account;
 mod admin_client;
 mod check;
-<<<<<<< HEAD
+mod cluster;
 mod copy;
 mod export;
 mod import;
-=======
-mod cluster;
->>>>>>> w-five
 mod output;
 mod serve;
 mod service;

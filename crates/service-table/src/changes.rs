@@ -8,8 +8,10 @@ use crate::{Caller, TableError, TableService};
 use rowhouse_store::{Change, Changes, ChangesWanted, Kept, Table, TableId};
 use rowhouse_types::{Access, Grant, TableName, Timestamp, limits};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout_at};
 
-/// Between two looks at the log while others write to the store all the time.
+/// Between two looks at the log while the table is written to all the time.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How far a reader of one table's changes has got.
@@ -80,6 +82,7 @@ impl TableService {
         // Asked first: what is beyond has come since, and is no reason to ask again at once.
         let kept = self.store.kept_changes().await?.ok_or(TableError::ChangesNotKept)?;
         let mut mark = start(&table, kept, query.from)?;
+        let mut ear = None::<watch::Receiver<()>>;
         loop {
             let looked = Instant::now();
             let found = self.look(mark, query.limit).await?;
@@ -88,8 +91,12 @@ impl TableService {
                 return Ok(page);
             }
             mark = page.next;
-            self.wait(mark.place, query.wait_until).await?;
-            tokio::time::sleep_until((looked + LOOK_EVERY).into()).await;
+            if let Some(mut heard) = ear.take() {
+                // Whatever ended the wait, the log is looked at again.
+                let _ = timeout_at(query.wait_until.into(), heard.changed()).await;
+                sleep_until((looked + LOOK_EVERY).into()).await;
+            }
+            ear = Some(self.watcher.listen(table.id, mark.place));
         }
     }
 
@@ -102,13 +109,6 @@ impl TableService {
             wait_until: Instant::now(),
         };
         Ok(self.store.changes(wanted).await?)
-    }
-
-    /// Waits until anything at all is written after the place.
-    async fn wait(&self, after: u64, wait_until: Instant) -> Result<(), TableError> {
-        let any = ChangesWanted { after, table: None, limit: 1, max_bytes: 1, wait_until };
-        self.store.changes(any).await?;
-        Ok(())
     }
 }
 

@@ -192,7 +192,7 @@ impl Consumer {
         let mut connection = None;
         loop {
             let finished = over.load(Ordering::Relaxed);
-            if below(&chance, 6) == 0 && !finished {
+            if below(&chance, 4) == 0 && !finished {
                 // Killed: what was not kept is forgotten, and an answer on its way is lost.
                 if below(&chance, 2) == 0 {
                     let _ = connect(place, token.as_deref(), &mut connection);
