@@ -21,6 +21,7 @@ help:
 	@echo 'make crash         kill the server and cut its power under load (ROUNDS=20 kills, CUTS=20 each way, STORE=postgres)'
 	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
 	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
+	@echo '                   STORE=postgres: with the same statements sent directly; docs/performance-postgres.md'
 	@echo 'make bench-quick   the same in under two minutes, for a first look'
 	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
 	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
@@ -52,10 +53,10 @@ fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
 
 bench:
-	scripts/bench
+	STORE=$(STORE) scripts/bench
 
 bench-quick:
-	scripts/bench --quick
+	STORE=$(STORE) scripts/bench --quick
 
 loadgen:
 	cargo build --locked --release -p rowhouse-cli -p rowhouse-loadgen

@@ -6,7 +6,7 @@
 Each suite gets a server of its own: both want an account without other tables. The recordings are not part
 of this repository; they are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings.
 Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json, or with
-ROWHOUSE_TEST_STORE=postgres to .work/conformance-postgres.json.
+ROWHOUSE_TEST_STORE=postgres to .work/conformance-postgres.json, on a cluster to .work/conformance-citus.json.
 
 Fails on a difference that no expectation explains, and on an expectation that explains nothing: the lists
 may only shrink. Run it with the Python of .work/venv, which make prepares.
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 import postgres  # noqa: E402  (the path above is what makes them importable)
 from server import Server  # noqa: E402
 
-WORK = ROOT / ".work" / ("conformance-postgres" if postgres.wanted() else "conformance")
+WORK = ROOT / ".work" / (f"conformance-{postgres.store()}" if postgres.wanted() else "conformance")
 
 
 def recordings():

@@ -2,12 +2,17 @@
 """A PostgreSQL for tests: a server in a temporary directory, on a free port, and gone when the tests have ended.
 
     postgres.py run COMMAND ...     runs a command whose servers keep their data in a new PostgreSQL
+    postgres.py citus COMMAND ...   runs a command whose servers keep their data on the Citus cluster of ROWHOUSE_TEST_CITUS
     postgres.py database            makes an empty database in the PostgreSQL of ROWHOUSE_TEST_POSTGRES; prints its URL
 
 Needs nothing but Python and the programs of PostgreSQL 15 or later, which `scripts/setup postgres` installs. As root
 they run as the user `postgres`. The server does not wait for its disk: it is for tests that do not kill it.
 
 If `ROWHOUSE_TEST_POSTGRES` is the URL of a server whose role may create databases, that one is used and none started.
+
+A cluster is never started here. `ROWHOUSE_TEST_CITUS` is the URL of a superuser's database on its coordinator, and every
+test database is made on all nodes that belong to that one, under the addresses that they have there, and dropped when
+the command has ended.
 """
 import atexit
 import contextlib
@@ -31,7 +36,9 @@ WATCHDOG = ROOT / "crates" / "testkit" / "src" / "postgres" / "watchdog.sh"
 VERSION_MIN = 15
 START_SECONDS = 60
 URL_VARIABLE = "ROWHOUSE_TEST_POSTGRES"
+CITUS_VARIABLE = "ROWHOUSE_TEST_CITUS"
 STORE_VARIABLE = "ROWHOUSE_TEST_STORE"
+PREFIX_VARIABLE = "ROWHOUSE_TEST_DATABASES"     # what the names of a run's databases start with
 SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "full_page_writes": "off", "max_connections": "200",
             "shared_buffers": "64MB", "jit": "off", "dynamic_shared_memory_type": "mmap"}
 
@@ -42,6 +49,12 @@ def wanted():
     if store not in ("embedded", "postgres"):
         raise ValueError(f"{STORE_VARIABLE} is embedded or postgres, not {store!r}")
     return store == "postgres"
+
+
+def store():
+    """Where that is: `embedded`, `postgres` or `citus`."""
+    on_cluster = URL_VARIABLE in os.environ and os.environ[URL_VARIABLE] == os.environ.get(CITUS_VARIABLE)
+    return ("citus" if on_cluster else "postgres") if wanted() else "embedded"
 
 
 def version(programs):
@@ -146,33 +159,89 @@ def server_url():
     return _own.url
 
 
+def psql(url, *statements):
+    """Runs statements, each by itself; the rows that they return."""
+    words = [word for sql in ("SET client_min_messages = warning", *statements) for word in ("--command", sql)]
+    command = [shutil.which("psql") or programs() / "psql", "--no-psqlrc", "--quiet", "--no-align", "--tuples-only",
+               "--set=ON_ERROR_STOP=1", f"--dbname={urlunsplit(url)}", *words]
+    done = subprocess.run(command, check=True, env=environment(), stdout=subprocess.PIPE, text=True)
+    return [line.split("|") for line in done.stdout.splitlines()]
+
+
+def first_database():
+    """The database that is there already, as the parts of its URL."""
+    url = urlsplit(server_url())
+    return url if url.path.strip("/") else url._replace(path="/postgres")
+
+
+def nodes(url):
+    """The nodes of the cluster that a database coordinates, the coordinator first; nothing if it does not."""
+    if not psql(url, "SELECT 1 FROM pg_extension WHERE extname = 'citus'"):
+        return []
+    return psql(url, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid")
+
+
+def at_node(url, host, port):
+    """The same database on a node of the cluster."""
+    user = url.netloc.rpartition("@")[0]
+    return url._replace(netloc=f"{user}@{host}:{port}" if user else f"{host}:{port}")
+
+
+def join(url, places):
+    """Makes a cluster of databases of one name, the first the coordinator."""
+    for place in places:
+        psql(at_node(url, *place), "CREATE EXTENSION citus")
+    (host, port), *workers = places
+    psql(url, f"SELECT citus_set_coordinator_host('{host}', {port})",
+         *(f"SELECT citus_add_node('{host}', {port})" for host, port in workers))
+
+
 def create_database():
     """Makes an empty database; its URL."""
-    url, name = urlsplit(server_url()), f"rowhouse_test_{secrets.token_hex(8)}"
-    first = urlunsplit(url._replace(path=url.path if url.path.strip("/") else "/postgres"))
-    subprocess.run([shutil.which("psql") or programs() / "psql", "--no-psqlrc", "--quiet", f"--dbname={first}", "--command",
-                    f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"], check=True, env=environment())
-    return urlunsplit(url._replace(path=f"/{name}"))
+    first, name = first_database(), f"{os.environ.get(PREFIX_VARIABLE, 'rowhouse_test')}_{secrets.token_hex(8)}"
+    places, made = nodes(first), first._replace(path=f"/{name}")
+    for url in [at_node(first, *place) for place in places] or [first]:
+        psql(url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+    if places:
+        join(made, places)
+    return urlunsplit(made)
+
+
+def drop_databases(prefix):
+    """Removes the databases of a run from all nodes of the cluster."""
+    first = first_database()
+    for place in nodes(first):
+        url = at_node(first, *place)
+        for [name] in psql(url, f"SELECT datname FROM pg_database WHERE datname LIKE '{prefix}%'"):
+            psql(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def run(command):
     """Runs a command on PostgreSQL; its exit status."""
-    child = subprocess.Popen(command, env=os.environ | {STORE_VARIABLE: "postgres", URL_VARIABLE: server_url()})
+    prefix = f"rowhouse_test_{secrets.token_hex(4)}"
+    settings = {STORE_VARIABLE: "postgres", URL_VARIABLE: server_url(), PREFIX_VARIABLE: prefix}
+    child = subprocess.Popen(command, env=os.environ | settings)
     while True:
         try:
-            return child.wait()
+            status = child.wait()
+            break
         except KeyboardInterrupt:
             pass    # the command was told too, and ends as it likes; its database is there until then
+    drop_databases(prefix)
+    return status
 
 
 def main():
     match sys.argv[1:]:
         case ["run", *command] if command:
             return run(command)
+        case ["citus", *command] if command and CITUS_VARIABLE in os.environ:
+            os.environ[URL_VARIABLE] = os.environ[CITUS_VARIABLE]
+            return run(command)
         case ["database"] if URL_VARIABLE in os.environ:
             print(create_database())
             return 0
-    print("\n".join(__doc__.splitlines()[2:4]), file=sys.stderr)
+    print("\n".join(__doc__.splitlines()[2:5]), file=sys.stderr)
     return 2
 
 

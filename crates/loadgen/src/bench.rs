@@ -1,13 +1,16 @@
-//! `loadgen bench`: the product, the peer and the server that only answers, in turn on the same machine.
+//! `loadgen bench`: the product, the peer and the server that only answers, in turn on the same machine; or the
+//! product on PostgreSQL and a client that sends the same statements to the same database itself.
 //!
-//! For every workload and number of connections the servers are measured one after the other, and that
+//! For every workload and number of connections the contestants are measured one after the other, and that
 //! several times over, so that whatever else happens on the machine hits all of them alike. A server that is not
 //! being measured is paused. The result is one table of ratios; the full bench also writes it into the
-//! documentation, with a plot.
+//! documentation.
 
 mod compare;
 mod machine;
+mod page;
 mod plot;
+mod postgres;
 mod report;
 
 use crate::server::{Kind, Recipe};
@@ -25,18 +28,31 @@ const MANY: usize = 64;
 /// Connections of the measurement at a fixed rate, and the share of the full rate at which it runs.
 const STEADY: (usize, f64) = (16, 0.6);
 
-/// Compare Rowhouse with its peer and with a server that only answers.
+/// Where Rowhouse keeps its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Engine {
+    /// In a directory; compared with the peer and with a server that only answers.
+    Embedded,
+    /// In a PostgreSQL that is made for the run; compared with the same statements sent directly.
+    Postgres,
+}
+
+/// Compare Rowhouse with its peer and with a server that only answers, or with statements that are sent directly.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     /// A short run that shows whether things are in order: one pass, little data, no documentation.
     #[arg(long)]
     quick: bool,
 
+    /// Where Rowhouse keeps its data, and so what it is compared with.
+    #[arg(long, value_enum, default_value_t = Engine::Embedded)]
+    store: Engine,
+
     /// Directory in which the peer (azurite) is installed; without it there is no peer.
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
 
-    /// Directory for performance.md and performance.svg; without it they go to the work directory.
+    /// Directory for the page and the drawing of the documentation; without it they go to the work directory.
     #[arg(long, value_name = "DIR")]
     docs: Option<PathBuf>,
 
@@ -46,6 +62,10 @@ pub(crate) struct Bench {
 
     #[command(flatten)]
     places: Places,
+
+    /// Further arguments of Rowhouse.
+    #[arg(last = true)]
+    arguments: Vec<String>,
 }
 
 /// How much is measured.
@@ -77,20 +97,25 @@ impl Plan {
         }
     }
 
-    fn length(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+    /// The time before each measurement that does not count, and its length.
+    fn times(&self) -> (Duration, Duration) {
+        (self.warm_up, Duration::from_secs_f64(self.seconds))
     }
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        self.compare().map_err(|fault| fault.to_string())
+        let compared = match self.store {
+            Engine::Embedded => self.compare(),
+            Engine::Postgres => postgres::compare(&self),
+        };
+        compared.map_err(|fault| fault.to_string())
     }
 
     fn compare(&self) -> io::Result<()> {
         let plan = Plan::new(self.quick, &self.workloads);
         let recipes = [
-            Some(self.places.rowhouse(&[])),
+            Some(self.places.rowhouse(&self.arguments)),
             self.peer.as_ref().map(|installed| Recipe::Peer { installed: installed.clone() }),
             Some(Recipe::Bare),
         ];
@@ -105,7 +130,7 @@ impl Bench {
         for &workload in &plan.workloads {
             for &connections in &plan.connections {
                 let cell = compare::alternate(&mut contestants, &plan, workload, connections)?;
-                eprintln!("{}", report::progress(&cell));
+                eprintln!("{}", page::progress(&cell));
                 cells.push(cell);
             }
         }
@@ -128,29 +153,43 @@ impl Bench {
                 let sample = contestant.measure_steady(plan, workload, STEADY.0, STEADY.1)?;
                 cell.samples.insert(contestant.kind(), vec![sample]);
             }
-            eprintln!("{} at {:.0} % of its rate", report::progress(&cell), 100.0 * STEADY.1);
+            eprintln!("{} at {:.0} % of its rate", page::progress(&cell), 100.0 * STEADY.1);
             cells.push(cell);
         }
         Ok(cells)
     }
 
     fn publish(&self, results: &Results) -> io::Result<()> {
-        let docs = self.docs.as_deref().filter(|_| !self.quick);
-        let directory = docs.unwrap_or(&self.places.work);
-        let json = serde_json::to_string_pretty(results)?;
-        let name = if self.quick { "results-quick.json" } else { "results.json" };
-        fs::write(self.places.work.join(name), json + "\n")?;
-        fs::create_dir_all(directory)?;
-        fs::write(directory.join("performance.svg"), plot::draw(results, MANY))?;
-        let page = directory.join("performance.md");
-        let old = fs::read_to_string(&page).unwrap_or_default();
-        fs::write(&page, report::page(results, &old))?;
-        println!("{}", report::plain(results));
-        println!("written: {}, {}", show(&page), show(&self.places.work.join(name)));
-        match results.fault() {
-            Some(fault) => Err(io::Error::other(format!("there were wrong answers: {fault}"))),
-            None => Ok(()),
-        }
+        fs::create_dir_all(self.pages())?;
+        fs::write(self.pages().join("performance.svg"), plot::draw(results, MANY))?;
+        self.keep("", results, |old| report::page(results, old), &report::plain(results))?;
+        page::content(results.cells())
+    }
+
+    /// Where pages for people go.
+    fn pages(&self) -> &Path {
+        self.docs.as_deref().filter(|_| !self.quick).unwrap_or(&self.places.work)
+    }
+
+    /// Writes the figures of every pass and a page for people, which is made from the one before, and prints what
+    /// is on it.
+    fn keep(
+        &self,
+        suffix: &str,
+        results: &impl serde::Serialize,
+        page: impl FnOnce(&str) -> String,
+        plain: &str,
+    ) -> io::Result<()> {
+        let quick = if self.quick { "-quick" } else { "" };
+        let figures = self.places.work.join(format!("results{suffix}{quick}.json"));
+        fs::write(&figures, serde_json::to_string_pretty(results)? + "\n")?;
+        fs::create_dir_all(self.pages())?;
+        let path = self.pages().join(format!("performance{suffix}.md"));
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(&path, page(&old))?;
+        println!("{plain}");
+        println!("written: {}, {}", show(&path), show(&figures));
+        Ok(())
     }
 }
 

@@ -45,8 +45,13 @@ impl Key {
     }
 
     /// What `Number` holds: another value for each entity of a table with full partitions.
-    fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         (self.partition.wrapping_mul(ROWS).wrapping_add(self.row)) % (1 << 31)
+    }
+
+    /// What `Bucket` holds: another value for each entity of a full partition.
+    pub(crate) fn bucket(self) -> u64 {
+        self.row % ROWS
     }
 
     /// Appends the part of an answer that only this entity has.
@@ -66,17 +71,15 @@ impl Key {
         out.extend_from_slice(b"\",\"Number\":");
         push_number(out, self.number());
         out.extend_from_slice(b",\"Bucket\":");
-        push_number(out, self.row % ROWS);
+        push_number(out, self.bucket());
         out.extend_from_slice(b",\"Active\":");
         out.extend_from_slice(if self.row.is_multiple_of(2) { b"true" } else { b"false" });
         out.extend_from_slice(b",\"Visits@odata.type\":\"Edm.Int64\",\"Visits\":\"");
         push_number(out, self.number() * 1_000_003);
-        out.extend_from_slice(b"\",\"Since@odata.type\":\"Edm.DateTime\",\"Since\":\"2024-01-");
-        push_padded(out, 1 + self.row % 28, 2);
-        out.extend_from_slice(b"T08:30:00Z\",\"Id@odata.type\":\"Edm.Guid\",\"Id\":\"");
-        push_padded(out, self.partition % 100_000_000, 8);
-        out.extend_from_slice(b"-1c2d-4e5f-8a9b-");
-        push_padded(out, self.row % 1_000_000_000_000, 12);
+        out.extend_from_slice(b"\",\"Since@odata.type\":\"Edm.DateTime\",\"Since\":\"");
+        self.push_since(out);
+        out.extend_from_slice(b"\",\"Id@odata.type\":\"Edm.Guid\",\"Id\":\"");
+        self.push_id(out);
         out.extend_from_slice(b"\",\"Note\":\"as agreed, ring twice and leave it\",\"Score\":");
         push_number(out, revision);
         out.extend_from_slice(b".5}");
@@ -88,6 +91,20 @@ impl Key {
         out.extend_from_slice(b"\"Note\":\"as agreed, but do not leave it\",\"Score\":");
         push_number(out, revision);
         out.extend_from_slice(b".5}");
+    }
+
+    /// Appends what `Since` holds.
+    pub(crate) fn push_since(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"2024-01-");
+        push_padded(out, 1 + self.row % 28, 2);
+        out.extend_from_slice(b"T08:30:00Z");
+    }
+
+    /// Appends what `Id` holds.
+    pub(crate) fn push_id(self, out: &mut Vec<u8>) {
+        push_padded(out, self.partition % 100_000_000, 8);
+        out.extend_from_slice(b"-1c2d-4e5f-8a9b-");
+        push_padded(out, self.row % 1_000_000_000_000, 12);
     }
 
     fn push_keys(self, out: &mut Vec<u8>) {

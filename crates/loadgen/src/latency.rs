@@ -14,7 +14,7 @@ use crate::call::create_table;
 use crate::drive::{Driver, Pace, Tally};
 use crate::fill::{fill, pieces};
 use crate::host::Taken;
-use crate::measure::{Sample, Terms, measure};
+use crate::measure::{Sample, Spent, Terms, measure};
 use crate::server::Server;
 use crate::workload::{DATA, Operations, Workload};
 use crate::{Failure, Places};
@@ -109,6 +109,7 @@ impl Latency {
         let terms = |seconds, pace| Terms {
             address: server.address(),
             pid: Some(server.pid()),
+            database: None,
             connections: self.connections,
             warm_up: WARM_UP,
             length: Duration::from_secs_f64(seconds),
@@ -118,7 +119,7 @@ impl Latency {
         let (_, full) = measure(&full, &mut operations)?;
         let rate = full.rate * self.share / 100.0;
         let steady = self.on_schedule(server, rate, &mut operations)?;
-        let sample = Sample::new(&steady.all, Duration::ZERO, Duration::ZERO);
+        let sample = Sample::new(&steady.all, Spent::default());
         report.fact(format!("{workload} full rate"), full.rate, "/s");
         let kept = Bound::AtLeast(rate * RATE_KEPT);
         report.aim(format!("{workload} rate"), sample.rate, "/s", kept);
@@ -179,7 +180,7 @@ impl Steady {
         let share = self.calm.elapsed.as_secs_f64() / self.all.elapsed.as_secs_f64().max(1e-9);
         fact("calm time", 100.0 * share, "%");
         if self.calm.operations > 0 {
-            let calm = Sample::new(&self.calm, Duration::ZERO, Duration::ZERO);
+            let calm = Sample::new(&self.calm, Spent::default());
             fact("p99 while calm", calm.p99_ms, "ms");
             fact("p99.9 while calm", calm.p999_ms, "ms");
             fact("max while calm", calm.max_ms, "ms");

@@ -5,7 +5,7 @@ use crate::call::create_table;
 use crate::drive::{Driver, Pace, Tally};
 use crate::fill::{fill, pieces};
 use crate::histogram::Histogram;
-use crate::measure::Sample;
+use crate::measure::{Sample, Spent};
 use crate::process;
 use crate::server::{Recipe, Server};
 use crate::text::{Table, count, figure, megabytes};
@@ -154,9 +154,8 @@ impl Run {
             writes: Histogram::default(),
             ..total
         };
-        let spent = || (pid.map_or(Duration::ZERO, process::cpu), process::own_cpu());
         let began = Instant::now();
-        let (server_cpu, client_cpu) = spent();
+        let before = Spent::so_far(pid, None);
         let length = Duration::from_secs_f64(self.seconds);
         while began.elapsed() < length {
             let left = length.saturating_sub(began.elapsed());
@@ -167,12 +166,7 @@ impl Run {
                 tell(workload, began.elapsed(), &tally, pid, server);
             }
         }
-        let (server_end, client_end) = spent();
-        Ok(Sample::new(
-            &total,
-            server_end.saturating_sub(server_cpu),
-            client_end.saturating_sub(client_cpu),
-        ))
+        Ok(Sample::new(&total, Spent::so_far(pid, None).since(before)))
     }
 }
 
@@ -189,7 +183,7 @@ fn tell(
     pid: Option<u32>,
     server: Option<&Server>,
 ) {
-    let sample = Sample::new(tally, Duration::ZERO, Duration::ZERO);
+    let sample = Sample::new(tally, Spent::default());
     let memory =
         pid.map_or_else(|| "?".to_owned(), |pid| megabytes(process::anonymous_memory(pid)));
     let disk = server

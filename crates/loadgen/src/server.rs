@@ -20,7 +20,7 @@ const READY_WITHIN: Duration = Duration::from_mins(1);
 /// How long a server may take to end when asked.
 const END_WITHIN: Duration = Duration::from_mins(1);
 
-/// Which server it is.
+/// Which server it is, if it is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Peer,
     /// A server that only answers.
     Bare,
+    /// None: the load client sends the statements to the database itself.
+    Direct,
 }
 
 /// How a server is started.

@@ -53,7 +53,9 @@ impl Table {
         for (index, row) in self.rows.iter().enumerate() {
             out.push_str(&format!("| {} |\n", row.join(" | ")));
             if index == 0 {
-                out.push_str(&format!("|---{}|\n", "|--:".repeat(row.len().saturating_sub(1))));
+                let line = |column| if column < self.words { "|---" } else { "|--:" };
+                out.extend((0..row.len()).map(line));
+                out.push_str("|\n");
             }
         }
         out

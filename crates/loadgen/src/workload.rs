@@ -5,10 +5,10 @@
 
 use crate::bare::ANSWER_BYTES;
 use crate::batch::{self, Change, OPERATIONS, Rows};
-use crate::chance::Chance;
+use crate::choice::{Choice, Operation, Query, Wanted};
 use crate::digits::push_number;
 use crate::drive::{Script, Verdict};
-use crate::entity::{Key, ROWS};
+use crate::entity::Key;
 use crate::request::{JSON, JSON_IF_EXISTS, NO_CONTENT, Requests};
 use crate::response::Answer;
 use memchr::memmem;
@@ -16,13 +16,6 @@ use std::fmt;
 
 /// The table that is read and changed.
 pub(crate) const DATA: &str = "bench";
-
-/// Partitions over which inserts are spread.
-const INSERT_PARTITIONS: u64 = 256;
-/// Rows that `range100` reads.
-const RANGE_ROWS: u64 = 100;
-/// Rows of a partition that `filterscan` matches.
-const FILTER_MATCHES: u64 = 10;
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
@@ -118,6 +111,11 @@ impl Workload {
         self < Self::Range100
     }
 
+    /// Whether the load client can send the statements of it to the database itself.
+    pub(crate) fn has_statements(self) -> bool {
+        !matches!(self, Self::Filterscan | Self::Tablescan)
+    }
+
     /// Whether it inserts, and so wants an empty table of its own.
     pub(crate) fn inserts(self) -> bool {
         matches!(self, Self::Insert | Self::Batch100 | Self::Onepartition)
@@ -158,13 +156,11 @@ pub(crate) struct Operations {
     workload: Workload,
     /// Whether the server only answers.
     bare: bool,
+    choice: Choice,
     /// Entities in the table that is read.
     entities: u64,
     /// The table for inserts.
     table: String,
-    inserted: u64,
-    revision: u64,
-    chance: Chance,
     slots: Vec<Slot>,
     path: Vec<u8>,
     body: Vec<u8>,
@@ -176,11 +172,9 @@ impl Operations {
         Self {
             workload,
             bare,
+            choice: Choice::new(workload, entities, 0),
             entities,
             table: table.to_owned(),
-            inserted: 0,
-            revision: 0,
-            chance: Chance::new(entities),
             slots: Vec::new(),
             path: Vec::new(),
             body: Vec::new(),
@@ -189,47 +183,22 @@ impl Operations {
 
     /// Lets new keys start later, so that they differ from those of earlier operations on the same table.
     pub(crate) fn starting_at(mut self, inserted: u64) -> Self {
-        self.inserted = inserted;
+        self.choice = Choice::new(self.workload, self.entities, inserted);
         self
     }
 
     /// How many new keys have been used, with those before the start.
     pub(crate) fn inserted(&self) -> u64 {
-        self.inserted
+        self.choice.inserted()
     }
 
-    fn any_key(&mut self) -> Key {
-        let index = self.chance.below(self.entities);
-        if self.workload == Workload::Deep {
-            return Key { partition: 0, row: index };
-        }
-        Key::nth(index)
-    }
-
-    /// Where the next new entities go; their number is taken.
-    fn new_key(&mut self, count: u64) -> Key {
-        let index = self.inserted;
-        self.inserted += count;
-        match self.workload {
-            Workload::Batch100 => Key { partition: index / OPERATIONS, row: 0 },
-            Workload::Onepartition => Key { partition: 0, row: index },
-            Workload::Spread => {
-                let partition = self.chance.below((self.entities / ROWS).max(1));
-                Key { partition, row: ROWS + index }
-            }
-            _ => Key { partition: index % INSERT_PARTITIONS, row: index / INSERT_PARTITIONS },
-        }
-    }
-
-    fn ask_point(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
-        let key = self.any_key();
+    fn ask_point(&mut self, key: Key, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
         key.push_path(&mut self.path, DATA);
         to.push(out, "GET", &self.path, b"", "", b"");
         Expected::Entity(key)
     }
 
-    fn ask_insert(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
-        let key = self.new_key(1);
+    fn ask_insert(&mut self, key: Key, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
         self.path.push(b'/');
         self.path.extend_from_slice(self.table.as_bytes());
         key.push_entity(&mut self.body, 0);
@@ -237,71 +206,57 @@ impl Operations {
         Expected::Written
     }
 
-    fn ask_change(&mut self, merge: bool, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
-        let key = self.any_key();
-        self.revision += 1;
+    fn ask_replace(
+        &mut self,
+        (key, revision): (Key, u64),
+        to: &mut Requests,
+        out: &mut Vec<u8>,
+    ) -> Expected {
         key.push_path(&mut self.path, DATA);
-        let (method, headers) = if merge {
-            key.push_change(&mut self.body, self.revision);
-            ("PATCH", JSON_IF_EXISTS)
-        } else {
-            key.push_entity(&mut self.body, self.revision);
-            ("PUT", JSON)
-        };
-        to.push(out, method, &self.path, b"", headers, &self.body);
+        key.push_entity(&mut self.body, revision);
+        to.push(out, "PUT", &self.path, b"", JSON, &self.body);
         Expected::Written
     }
 
-    fn ask_batch(&mut self, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
-        let first = self.new_key(OPERATIONS);
+    fn ask_merge(
+        &mut self,
+        (key, revision): (Key, u64),
+        to: &mut Requests,
+        out: &mut Vec<u8>,
+    ) -> Expected {
+        key.push_path(&mut self.path, DATA);
+        key.push_change(&mut self.body, revision);
+        to.push(out, "PATCH", &self.path, b"", JSON_IF_EXISTS, &self.body);
+        Expected::Written
+    }
+
+    fn ask_batch(&mut self, first: Key, to: &mut Requests, out: &mut Vec<u8>) -> Expected {
         let rows = Rows { table: &self.table, first, count: OPERATIONS };
         batch::push(out, &mut self.body, to, Change::Insert, rows);
         Expected::Batch(OPERATIONS)
     }
 
-    /// Writes the query of a new operation into its slot.
-    fn choose_query(&mut self, query: &mut Vec<u8>) -> Expected {
-        query.clear();
-        query.extend_from_slice(b"?$filter=");
-        let rows = ROWS.min(self.entities);
-        if self.workload == Workload::Tablescan {
-            let bucket = self.chance.below(rows);
-            query.extend_from_slice(b"Bucket%20eq%20");
-            push_number(query, bucket);
-            return Expected::Rows(self.entities.div_ceil(ROWS));
-        }
-        let partition = self.chance.below((self.entities / ROWS).max(1));
-        let key = Key { partition, row: 0 };
-        query.extend_from_slice(b"PartitionKey%20eq%20%27");
-        key.push_partition(query);
-        query.extend_from_slice(b"%27");
-        match self.workload {
-            Workload::Range100 => {
-                let row = self.chance.below(rows.saturating_sub(RANGE_ROWS) + 1);
-                query.extend_from_slice(b"%20and%20RowKey%20ge%20%27");
-                Key { row, ..key }.push_row(query);
-                query.extend_from_slice(b"%27%20and%20RowKey%20lt%20%27");
-                Key { row: row + RANGE_ROWS, ..key }.push_row(query);
-                query.extend_from_slice(b"%27");
-                Expected::Rows(RANGE_ROWS.min(rows))
-            }
-            Workload::Filterscan => {
-                let bucket = self.chance.below(rows.saturating_sub(FILTER_MATCHES) + 1);
-                query.extend_from_slice(b"%20and%20Bucket%20ge%20");
-                push_number(query, bucket);
-                query.extend_from_slice(b"%20and%20Bucket%20lt%20");
-                push_number(query, bucket + FILTER_MATCHES);
-                Expected::Rows(FILTER_MATCHES.min(rows))
-            }
-            _ => Expected::Rows(rows),
-        }
+    fn ask_query(
+        &mut self,
+        slot: usize,
+        query: &Query,
+        to: &mut Requests,
+        out: &mut Vec<u8>,
+    ) -> Expected {
+        let text = &mut self.slots[slot].query;
+        text.clear();
+        text.extend_from_slice(b"?$filter=");
+        push_filter(text, &query.wanted);
+        self.ask_page(slot, to, out);
+        Expected::Rows(query.rows)
     }
 
-    fn push_query(&mut self, query: &[u8], to: &mut Requests, out: &mut Vec<u8>) {
+    /// Asks for a page of the query of a slot.
+    fn ask_page(&mut self, slot: usize, to: &mut Requests, out: &mut Vec<u8>) {
         self.path.push(b'/');
         self.path.extend_from_slice(DATA.as_bytes());
         self.path.extend_from_slice(b"()");
-        to.push(out, "GET", &self.path, query, "", b"");
+        to.push(out, "GET", &self.path, &self.slots[slot].query, "", b"");
     }
 
     fn judge_table(slot: &mut Slot, answer: &Answer<'_>) -> Result<Verdict, ()> {
@@ -329,6 +284,40 @@ impl Operations {
             }
             _ => Err(()),
         }
+    }
+}
+
+/// Appends the filter of a query, as it stands in a URL.
+fn push_filter(out: &mut Vec<u8>, wanted: &Wanted) {
+    let partition = match wanted {
+        Wanted::Everywhere(bucket) => {
+            out.extend_from_slice(b"Bucket%20eq%20");
+            push_number(out, *bucket);
+            return;
+        }
+        Wanted::Partition(partition)
+        | Wanted::Rows(partition, _)
+        | Wanted::Buckets(partition, _) => *partition,
+    };
+    let key = Key { partition, row: 0 };
+    out.extend_from_slice(b"PartitionKey%20eq%20%27");
+    key.push_partition(out);
+    out.extend_from_slice(b"%27");
+    match wanted {
+        Wanted::Rows(_, rows) => {
+            out.extend_from_slice(b"%20and%20RowKey%20ge%20%27");
+            Key { row: rows.start, ..key }.push_row(out);
+            out.extend_from_slice(b"%27%20and%20RowKey%20lt%20%27");
+            Key { row: rows.end, ..key }.push_row(out);
+            out.extend_from_slice(b"%27");
+        }
+        Wanted::Buckets(_, buckets) => {
+            out.extend_from_slice(b"%20and%20Bucket%20ge%20");
+            push_number(out, buckets.start);
+            out.extend_from_slice(b"%20and%20Bucket%20lt%20");
+            push_number(out, buckets.end);
+        }
+        Wanted::Partition(_) | Wanted::Everywhere(_) => {}
     }
 }
 
@@ -370,30 +359,16 @@ impl Script for Operations {
             self.slots.resize(slot + 1, Slot::default());
         }
         if !fresh {
-            let query = std::mem::take(&mut self.slots[slot].query);
-            self.push_query(&query, to, out);
-            self.slots[slot].query = query;
+            self.ask_page(slot, to, out);
             return true;
         }
-        let expected = match self.workload {
-            Workload::Point | Workload::Deep => self.ask_point(to, out),
-            Workload::Insert | Workload::Onepartition | Workload::Spread => {
-                self.ask_insert(to, out)
-            }
-            Workload::Merge => self.ask_change(true, to, out),
-            Workload::Mixed if self.chance.below(5) > 0 => self.ask_point(to, out),
-            Workload::Mixed | Workload::Upsert => self.ask_change(false, to, out),
-            Workload::Batch100 => self.ask_batch(to, out),
-            Workload::Range100
-            | Workload::Scan1000
-            | Workload::Filterscan
-            | Workload::Tablescan => {
-                let mut query = std::mem::take(&mut self.slots[slot].query);
-                let expected = self.choose_query(&mut query);
-                self.push_query(&query, to, out);
-                self.slots[slot].query = query;
-                expected
-            }
+        let expected = match self.choice.next() {
+            Operation::Get(key) => self.ask_point(key, to, out),
+            Operation::Insert(key) => self.ask_insert(key, to, out),
+            Operation::Replace(key, revision) => self.ask_replace((key, revision), to, out),
+            Operation::Merge(key, revision) => self.ask_merge((key, revision), to, out),
+            Operation::Batch(first) => self.ask_batch(first, to, out),
+            Operation::Query(query) => self.ask_query(slot, &query, to, out),
         };
         self.slots[slot].expected = expected;
         self.slots[slot].rows = 0;
@@ -465,18 +440,5 @@ mod tests {
         assert_eq!(operations.judge(3, &answer(200, row, None)), Verdict::Done);
         ask(&mut operations, true);
         assert!(matches!(operations.judge(3, &answer(200, row, None)), Verdict::Wrong(_)));
-    }
-
-    #[test]
-    fn new_keys_never_repeat() {
-        let all = [Workload::Insert, Workload::Onepartition, Workload::Batch100, Workload::Spread];
-        for workload in all {
-            let mut operations = Operations::new(workload, false, 1, "x");
-            let step = if workload == Workload::Batch100 { OPERATIONS } else { 1 };
-            let keys: Vec<_> = (0..1000).map(|_| operations.new_key(step)).collect();
-            for (index, key) in keys.iter().enumerate() {
-                assert!(!keys[..index].contains(key), "{workload}: {key:?}");
-            }
-        }
     }
 }

@@ -21,9 +21,16 @@ const LIVE: &str =
 /// The index is read in the order of its keys, so transactions lock in one order. Where they do not, the database
 /// notices and one of them starts again. Hashes are compared so that the index is not asked for them: with two lists the
 /// planner would rather read the partition.
-const LOCK: &str = "SELECT e.kp, e.kh, e.ts, e.names, e.props
+///
+/// It deletes nothing, so as to be a write: in a Citus cluster a partition stays on its node for a transaction that has
+/// written to it, but not for one that has only locked rows of it. What was judged on one node must not be written to
+/// another, where others have changed the rows since.
+const LOCK: &str = "WITH nothing AS (
+        DELETE FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY('{}')
+    )
+    SELECT e.kp, e.kh, e.ts, e.names, e.props
     FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kh || '' = ANY($4)
-    FOR UPDATE";
+    FOR UPDATE OF e";
 const DELETE: &str = "DELETE FROM rowhouse.entities e
     USING unnest($3::bytea[], $4::bytea[]) AS gone(kp, kh)
     WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = gone.kp AND e.kh = gone.kh";

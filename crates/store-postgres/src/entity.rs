@@ -7,6 +7,7 @@ use crate::props::{self, Jsonb, JsonbRef};
 use crate::ticks::Tick;
 use rowhouse_store::{Condition, Conflict, Write};
 use rowhouse_types::{EntityKey, Record, limits};
+use std::sync::LazyLock;
 use tokio_postgres::Row;
 
 /// A row without an entity if there is just the table, and none if there is no table.
@@ -41,6 +42,17 @@ pub(crate) const OR_MERGE_OR_FAIL: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDA
 /// Exactly what is given: the transaction has locked what was there, and knows that the tick is later.
 pub(crate) const OR_OVERWRITE: &str = "ON CONFLICT (tid, kp, kh, dk) DO UPDATE SET
     ts = excluded.ts, size = excluded.size, names = excluded.names, props = excluded.props";
+
+static INSERT_OR_NOTHING: LazyLock<String> = LazyLock::new(|| inserting(OR_NOTHING));
+static INSERT_OR_REPLACE: LazyLock<String> = LazyLock::new(|| inserting(OR_REPLACE));
+static INSERT_OR_MERGE: LazyLock<String> = LazyLock::new(|| inserting(OR_MERGE));
+static UPDATE_REPLACE: LazyLock<String> = LazyLock::new(|| updating(REPLACE, ""));
+static UPDATE_MERGE: LazyLock<String> = LazyLock::new(|| updating(MERGE, MERGE_FITS));
+static DELETE: LazyLock<String> = LazyLock::new(|| {
+    explained(&format!(
+        "DELETE FROM rowhouse.entities e WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND {LIVE}"
+    ))
+});
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
@@ -134,42 +146,45 @@ pub(crate) async fn write(
 ) -> Result<Done, Fault> {
     match (condition, write) {
         (Condition::Absent, Write::Put(record) | Write::Merge(record)) => {
-            let done = insert(session, place, OR_NOTHING, record, tick).await?;
+            let done = insert(session, place, &INSERT_OR_NOTHING, record, tick).await?;
             done.ok_or(Conflict::EntityExists.into())
         }
         (Condition::Any, Write::Put(record)) => {
-            let done = insert(session, place, OR_REPLACE, record, tick).await?;
+            let done = insert(session, place, &INSERT_OR_REPLACE, record, tick).await?;
             Ok(done.unwrap_or(Done::Undecided))
         }
         (Condition::Any, Write::Merge(record)) => {
-            let done = insert(session, place, OR_MERGE, record, tick).await?;
+            let done = insert(session, place, &INSERT_OR_MERGE, record, tick).await?;
             Ok(done.unwrap_or(Done::Undecided))
         }
         (_, Write::Put(record)) => {
-            update(session, place, condition, REPLACE, "", record, tick).await
+            update(session, place, condition, &UPDATE_REPLACE, record, tick).await
         }
         (_, Write::Merge(record)) => {
-            update(session, place, condition, MERGE, MERGE_FITS, record, tick).await
+            update(session, place, condition, &UPDATE_MERGE, record, tick).await
         }
         (_, Write::Delete) => delete(session, place, condition).await,
         (_, Write::Restore(_)) => Ok(Done::Undecided),
     }
 }
 
+fn inserting(conflict: &str) -> String {
+    format!("{INSERT} {conflict} RETURNING e.ts")
+}
+
 /// None if nothing was written.
 async fn insert(
     session: &Session,
     Place { home, table, key }: Place<'_>,
-    conflict: &str,
+    sql: &str,
     record: &Record,
     tick: Tick,
 ) -> Result<Option<Done>, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
-    let sql = format!("{INSERT} {conflict} RETURNING e.ts");
     let DbKey { prefix, hash, rest, partition_len } = key;
     let values: crate::pool::Values<'_> =
         &[&home, &table, prefix, hash, rest, partition_len, &tick.at, &size, &names, &props];
-    let row = session.row(&sql, values).await?;
+    let row = session.row(sql, values).await?;
     Ok(row.map(|_| Done::Written))
 }
 
@@ -194,24 +209,26 @@ fn explained(change: &str) -> String {
     )
 }
 
+fn updating(set: &str, only_if: &str) -> String {
+    explained(&format!(
+        "UPDATE rowhouse.entities e SET {set}
+         WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND e.ts < $6 {only_if} AND {LIVE}"
+    ))
+}
+
 async fn update(
     session: &Session,
     Place { home, table, key }: Place<'_>,
     condition: Condition,
-    set: &str,
-    only_if: &str,
+    sql: &str,
     record: &Record,
     tick: Tick,
 ) -> Result<Done, Fault> {
     let Columns { size, names, props } = Columns::of(key, record)?;
-    let sql = explained(&format!(
-        "UPDATE rowhouse.entities e SET {set}
-         WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND e.ts < $6 {only_if} AND {LIVE}"
-    ));
     let tag = tag(condition);
     let values: crate::pool::Values<'_> =
         &[&home, &table, &key.prefix, &key.hash, &tag, &tick.at, &size, &names, &props];
-    let row = session.row(&sql, values).await?;
+    let row = session.row(sql, values).await?;
     decide(&row.ok_or(Fault::Unmet)?, condition, tick.at)
 }
 
@@ -220,11 +237,8 @@ async fn delete(
     Place { home, table, key }: Place<'_>,
     condition: Condition,
 ) -> Result<Done, Fault> {
-    let sql = explained(&format!(
-        "DELETE FROM rowhouse.entities e WHERE {WHERE} AND ($5::bigint IS NULL OR e.ts = $5) AND {LIVE}"
-    ));
     let tag = tag(condition);
-    let row = session.row(&sql, &[&home, &table, &key.prefix, &key.hash, &tag]).await?;
+    let row = session.row(&DELETE, &[&home, &table, &key.prefix, &key.hash, &tag]).await?;
     // A delete needs no tick that is later.
     decide(&row.ok_or(Fault::Unmet)?, condition, i64::MAX)
 }

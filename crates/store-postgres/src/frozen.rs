@@ -11,9 +11,14 @@ use rowhouse_store::{
 };
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
+/// Rows that a page asks for: of the first one, and of any.
+const FIRST_ROWS: usize = 256;
+const LEAST_ROWS: usize = 4;
+const MOST_ROWS: usize = 16 * 1024;
 /// Tables that are read at a time.
 const TABLES: usize = 1000;
 
@@ -21,6 +26,9 @@ const TABLES: usize = 1000;
 pub(crate) struct Frozen {
     session: Session,
     place: u64,
+    /// How many rows the next page may ask for: about as many as it has room for. What is asked for and does not fit
+    /// has to be read all the same before the page after it.
+    rows: AtomicUsize,
 }
 
 impl fmt::Debug for Frozen {
@@ -41,7 +49,7 @@ impl Frozen {
             Ok(place)
         };
         let place = begin.await.map_err(Fault::of_a_read)?;
-        Ok(Self { session, place })
+        Ok(Self { session, place, rows: AtomicUsize::new(FIRST_ROWS) })
     }
 }
 
@@ -70,7 +78,8 @@ impl Snapshot for Frozen {
         }
     }
 
-    async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+    async fn scan(&self, table: TableId, mut scan: Scan) -> Result<Page, StoreError> {
+        scan.limit = scan.limit.min(self.rows.load(Ordering::Relaxed));
         let read = async {
             let known = catalogue::table_of(&self.session, table).await?;
             let known = known.ok_or(Conflict::TableNotFound)?;
@@ -78,6 +87,10 @@ impl Snapshot for Frozen {
             let source = scan::Source { id: table, number, placement: &known.placement };
             scan::page_within(&self.session, source, &scan).await
         };
-        read.await.map_err(Fault::of_a_read)
+        let page = read.await.map_err(Fault::of_a_read)?;
+        let rows = page.rows.len();
+        let next = if rows < scan.limit { rows + rows / 4 } else { 2 * scan.limit };
+        self.rows.store(next.clamp(LEAST_ROWS, MOST_ROWS), Ordering::Relaxed);
+        Ok(page)
     }
 }

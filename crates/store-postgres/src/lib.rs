@@ -10,6 +10,7 @@
 mod batch;
 mod cache;
 mod catalogue;
+pub mod direct;
 mod entity;
 mod fault;
 mod filter;

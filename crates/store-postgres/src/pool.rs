@@ -4,8 +4,8 @@ use crate::fault::Fault;
 use crate::options::{Durability, OpenError, Options, Url};
 use crate::tls;
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, RecyclingMethod, Runtime,
-    TimeoutType, Timeouts,
+    Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType, Timeouts,
 };
 use rowhouse_store::StoreError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -93,6 +93,9 @@ impl Pool {
         };
         let pool = Deadpool::builder(manager)
             .max_size(options.connections.max(2))
+            // The one that was used last: as few processes of the database as can do the work, whose memory the
+            // processor still has at hand.
+            .queue_mode(QueueMode::Lifo)
             .timeouts(Timeouts {
                 wait: Some(options.patience),
                 create: Some(CONNECT_WITHIN),

@@ -10,11 +10,14 @@ use rowhouse_store::{Command, Condition, Write};
 use rowhouse_types::Record;
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Rows that one statement writes at most.
 pub(crate) const ROWS_MAX: usize = 100;
+/// Rows that one statement brings back at most.
+const SAVED_MAX: usize = 1000;
 /// The numbers of rows whose statements a connection keeps prepared. Each takes memory in the database.
 const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, 100];
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
@@ -26,9 +29,10 @@ pub(crate) async fn run(
     commands: &[Located],
     tick: Tick,
 ) -> Result<Option<Outcome>, Fault> {
-    if let Some(rows) = saved(commands) {
-        return match restore_rows(session, commands[0].partition.table, rows.into_iter(), "").await
-        {
+    if let Some((condition, rows)) = saved(commands) {
+        let conflict = if condition == Condition::Any { entity::OR_OVERWRITE } else { "" };
+        let table = commands[0].partition.table;
+        return match restore_rows(session, table, rows.into_iter(), conflict).await {
             Ok(_) => Ok(Some(Outcome { tick: tick.at })),
             Err(Fault::Duplicate) => Ok(None),
             Err(fault) => Err(fault),
@@ -119,24 +123,29 @@ fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
 /// A value and its type.
 type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The rows of a batch that only brings back what is not there, if it is one: of any partitions.
-fn saved(commands: &[Located]) -> Option<Vec<(i64, &DbKey, &Record)>> {
+/// A row that is brought back: where its partition lives, its key, its record.
+type Saved<'a> = (i64, &'a DbKey, &'a Record);
+
+/// The rows of a batch that only brings entities of one table back, all under one condition; of any partitions.
+fn saved(commands: &[Located]) -> Option<(Condition, Vec<Saved<'_>>)> {
+    let Command::Entity { condition: first, .. } = commands.first()?.command;
     let table = commands.first()?.partition.table;
     let mut keys = HashSet::new();
-    let row = |located: &'_ Located| match &located.command {
-        Command::Entity { condition: Condition::Absent, write: Write::Restore(_), .. } => {
-            located.partition.table == table
-                && keys.insert((located.partition, located.key.clone()))
-        }
-        Command::Entity { .. } => false,
+    let alike = |located: &Located| {
+        let Command::Entity { condition, write, .. } = &located.command;
+        matches!(write, Write::Restore(_))
+            && *condition == first
+            && located.partition.table == table
+            && keys.insert((located.partition, located.key.clone()))
     };
-    if ROWS_MAX < commands.len() || !commands.iter().all(row) {
+    let plain = matches!(first, Condition::Absent | Condition::Any);
+    if !plain || SAVED_MAX < commands.len() || !commands.iter().all(alike) {
         return None;
     }
-    let rows = commands
-        .iter()
-        .map(|located| Some((located.partition.home, &located.key, record_of(&located.command)?)));
-    rows.collect()
+    let rows = commands.iter().map(|Located { partition, key, command }| {
+        Some((partition.home, key, record_of(command)?))
+    });
+    Some((first, rows.collect::<Option<_>>()?))
 }
 
 /// Inserts rows of one table, each with the Timestamp of its record.
@@ -208,7 +217,7 @@ pub(crate) async fn insert_rows<'a>(
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (dk, tid, ts, kp, kh, rest, pl, size, names, props)
          VALUES ($1, {table}, $3, {}) {conflict} RETURNING e.ts",
-        tuples(rows.len(), 4, 7, "), ($1, $2, $3, ")
+        inserted_tuples(rows.len())
     );
     ask(session, rows.len(), &sql, values).await
 }
@@ -310,6 +319,17 @@ async fn ask(
     }
 }
 
+/// The values of rows that are inserted, at most [`ROWS_MAX`] of them.
+fn inserted_tuples(rows: usize) -> &'static str {
+    /// Those of most rows; those of fewer are how it begins, up to these places.
+    static ALL: LazyLock<(String, Vec<usize>)> = LazyLock::new(|| {
+        let of = |rows| tuples(rows, 4, 7, "), ($1, $2, $3, ");
+        (of(ROWS_MAX), (0..=ROWS_MAX).map(|rows| of(rows).len()).collect())
+    });
+    let (text, ends) = &*ALL;
+    &text[..ends[rows]]
+}
+
 /// `$4, $5, $6` and so on for every row, with a text between the rows.
 fn tuples(rows: usize, first: usize, columns: usize, between: &str) -> String {
     let mut sql = String::with_capacity(rows * (columns * 6 + between.len()));
@@ -359,6 +379,9 @@ mod tests {
     fn places_of_values() {
         assert_eq!(tuples(2, 4, 3, "), ("), "$4, $5, $6), ($7, $8, $9");
         assert_eq!(keys_of(3, 4, 6), "$4, $10, $16");
+        for rows in [0, 1, 2, ROWS_MAX] {
+            assert_eq!(inserted_tuples(rows), tuples(rows, 4, 7, "), ($1, $2, $3, "));
+        }
         let typed = "$4::bytea, $5::bytea, $6::bigint, $7::integer, $8::text[], $9::jsonb";
         assert_eq!(typed_tuples(1, 4), typed);
         let two = format!("{typed}), ($10, $11, $12, $13, $14, $15");

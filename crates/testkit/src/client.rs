@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The well-known development account.
 pub const DEV_ACCOUNT: &str = "devstoreaccount1";
@@ -26,6 +27,17 @@ pub struct Client {
     segment: String,
     key: Vec<u8>,
     connection: Option<Connection>,
+    retries: Retries,
+    repeated: u64,
+}
+
+/// What a client does when a server has failed or could not be heard: it asks again, as the SDKs do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retries {
+    /// How often, at most.
+    pub most: u32,
+    /// How long it waits before the first time; each time twice as long as before.
+    pub pause: Duration,
 }
 
 impl Client {
@@ -38,7 +50,25 @@ impl Client {
     pub fn with_account(address: SocketAddr, account: &str, key: &str) -> Self {
         let key = STANDARD.decode(key).expect("a key is Base64");
         let segment = account.to_owned();
-        Self { address, account: account.to_owned(), segment, key, connection: None }
+        Self {
+            address,
+            account: account.to_owned(),
+            segment,
+            key,
+            connection: None,
+            retries: Retries::default(),
+            repeated: 0,
+        }
+    }
+
+    /// From now on it asks again. A request may then take effect and be refused: it was sent twice.
+    pub fn with_retries(self, retries: Retries) -> Self {
+        Self { retries, ..self }
+    }
+
+    /// How often it asked again.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// The same account at its secondary endpoint.
@@ -94,6 +124,26 @@ impl Client {
 
     /// Sends a signed request and reads the answer. After an error nobody knows whether it took effect.
     pub fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Response> {
+        let mut pause = self.retries.pause;
+        for _ in 0..self.retries.most {
+            let answer = self.request_once(method, path, headers, body);
+            if answer.as_ref().is_ok_and(|response| response.status < 500) {
+                return answer;
+            }
+            self.repeated += 1;
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
+        self.request_once(method, path, headers, body)
+    }
+
+    fn request_once(
         &mut self,
         method: &str,
         path: &str,

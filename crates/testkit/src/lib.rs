@@ -1,13 +1,17 @@
 //! What tests of the whole product share: the built server, and a client that may also misbehave.
 //!
 //! [`TestServer`] runs the binary on free ports and a directory of its own, kills and restarts it.
-//! [`TestPostgres`] does the same with a PostgreSQL for the engine that needs one.
+//! [`TestPostgres`] does the same with a PostgreSQL for the engine that needs one, [`TestCitus`] is a cluster that somebody
+//! else runs.
 //! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
 //! that a test can say what no library would. Both block: a test that wants many at once uses threads.
 //!
-//! Only ever a development dependency. Helpers panic, with the reason, where a test could not go on.
+//! A development dependency of all but the load tool, which measures on a [`TestPostgres`] too. Helpers panic,
+//! with the reason, where a test could not go on.
 
 mod batch;
+#[cfg(unix)]
+mod citus;
 mod client;
 mod connection;
 pub mod history;
@@ -21,7 +25,9 @@ mod turnover;
 mod victim;
 
 pub use batch::{BatchAnswer, Operation, Part, multipart};
-pub use client::{Client, DEV_ACCOUNT, DEV_KEY, encode, entity_path};
+#[cfg(unix)]
+pub use citus::{TestCitus, Worker};
+pub use client::{Client, DEV_ACCOUNT, DEV_KEY, Retries, encode, entity_path};
 pub use connection::{Connection, Response};
 pub use load::{Cutoff, Load, Losses, Tally};
 #[cfg(unix)]

@@ -9,13 +9,14 @@
 
 mod writer;
 
-use crate::client::Client;
+use crate::client::{Client, Retries};
 use crate::history::Order;
 use serde_json::json;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use writer::Writer;
 
 const TABLE: &str = "Owed";
@@ -26,6 +27,7 @@ const WRITERS: usize = 4;
 #[derive(Debug)]
 pub struct Load {
     writers: Vec<Writer>,
+    retries: Retries,
     /// The shared counter when it was last looked at.
     counter: u64,
 }
@@ -73,6 +75,10 @@ pub struct Tally {
     pub stale: u64,
     /// Requests that the server answered with an error of its own, which ended a writer's round.
     pub failures: u64,
+    /// Requests that were sent again.
+    pub repeated: u64,
+    /// The longest time until an answer, with all that was sent again for it.
+    pub slowest: Duration,
 }
 
 /// What was acknowledged and is not there.
@@ -93,7 +99,13 @@ impl Load {
         let counter = json!({ "PartitionKey": COUNTER.0, "RowKey": COUNTER.1, "n": 0 });
         assert_eq!(client.insert(TABLE, &counter).expect("answered").status, 204);
         let writers = (0..WRITERS).map(|number| Writer::new(number, seed, order)).collect();
-        Self { writers, counter: 0 }
+        Self { writers, retries: Retries::default(), counter: 0 }
+    }
+
+    /// From now on writers ask again when a server has failed. What was sent twice and refused, because it had taken
+    /// effect the first time, is an answer that they do not expect.
+    pub fn with_retries(self, retries: Retries) -> Self {
+        Self { retries, ..self }
     }
 
     /// Writes to the servers, each writer to one of them, until they no longer answer; `end` is to see to that.
@@ -101,7 +113,8 @@ impl Load {
         let cutoff = Cutoff::default();
         std::thread::scope(|scope| {
             for (writer, server) in self.writers.iter_mut().zip(servers.iter().cycle()) {
-                let (client, cutoff) = (Client::new(*server), &cutoff);
+                let client = Client::new(*server).with_retries(self.retries);
+                let cutoff = &cutoff;
                 scope.spawn(move || writer.run(client, cutoff));
             }
             end(&cutoff);
@@ -171,6 +184,8 @@ impl std::ops::AddAssign for Tally {
         self.increments += other.increments;
         self.stale += other.stale;
         self.failures += other.failures;
+        self.repeated += other.repeated;
+        self.slowest = self.slowest.max(other.slowest);
     }
 }
 

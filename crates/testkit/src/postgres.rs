@@ -71,13 +71,18 @@ impl TestPostgres {
 
     /// An empty server with settings of `postgresql.conf`.
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
-        Self::make(settings, &[])
+        Self::start_in(&std::env::temp_dir(), settings)
+    }
+
+    /// The same, with its directory inside of one that the user of the server can reach.
+    pub fn start_in(parent: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::make(parent, settings, &[])
     }
 
     /// An empty server whose databases sort text as an ICU locale does, such as `de-u-kn`.
     pub fn start_with_locale(locale: &str) -> Self {
         let icu = ["--locale-provider=icu".to_owned(), format!("--icu-locale={locale}")];
-        Self::make(&[], &icu)
+        Self::make(&std::env::temp_dir(), &[], &icu)
     }
 
     /// The one server of this test program, which nobody may kill; it does not sync. If
@@ -96,8 +101,8 @@ impl TestPostgres {
         Self { address, host: Host::Theirs(cleaner) }
     }
 
-    fn make(settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
-        let mut own = Own::new();
+    fn make(parent: &Path, settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
+        let mut own = Own::new(parent);
         own.initialise(of_initdb);
         own.configure(SETTINGS);
         own.configure(settings);
@@ -138,6 +143,14 @@ impl TestPostgres {
         self.own().port
     }
 
+    /// The process that all its others are children of.
+    pub fn pid(&self) -> u32 {
+        let path = self.own().watchdog.data().join("postmaster.pid");
+        let text = fs::read_to_string(path).expect("a running server has a lock file");
+        let line = text.lines().next().and_then(|line| line.parse().ok());
+        line.expect("it names the process")
+    }
+
     /// Its directory, with `data` and sockets inside.
     pub fn directory(&self) -> &Path {
         self.own().watchdog.directory()
@@ -176,7 +189,7 @@ impl TestPostgres {
 
     /// A copy that follows this server. It takes reads, and writes once it is promoted.
     pub fn standby(&self) -> Self {
-        let mut own = Own::new();
+        let mut own = Own::new(&std::env::temp_dir());
         own.copy(self.own().port);
         let standby = Self::launch(own);
         // Whom its primary waits for is copied too; a server that is promoted would wait in vain.
@@ -251,8 +264,8 @@ struct Own {
 }
 
 impl Own {
-    fn new() -> Self {
-        Self { watchdog: Watchdog::start(), port: free_port() }
+    fn new(parent: &Path) -> Self {
+        Self { watchdog: Watchdog::start(parent), port: free_port() }
     }
 
     fn initialise(&mut self, further: &[String]) {
@@ -389,7 +402,7 @@ impl Address {
 }
 
 /// What the statements return, or what was wrong.
-fn psql(url: &str, sql: &str) -> Result<String, String> {
+pub(crate) fn psql(url: &str, sql: &str) -> Result<String, String> {
     let mut input = tempfile::tempfile().expect("a temporary file can be made");
     input.write_all(sql.as_bytes()).expect("it can be written");
     input.rewind().expect("it can be read");

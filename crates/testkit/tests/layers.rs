@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("server", &["http", "service-*", "store", "store-*", "auth", "types", "env"]),
     ("cli", &["server", "client", "types"]),
     ("client", &["wire", "auth", "query", "types", "env"]),
-    ("loadgen", &["wire", "auth", "types"]),
+    ("loadgen", &["store-postgres", "store", "wire", "auth", "types", "env", "testkit"]),
     (
         "testkit",
         &[

@@ -46,6 +46,22 @@ impl Machine {
     }
 }
 
+#[cfg(test)]
+impl Machine {
+    /// One that nothing was measured on.
+    pub(super) fn some() -> Self {
+        Self {
+            processor: "2 cores".to_owned(),
+            memory: "4 GiB".to_owned(),
+            kernel: "Linux".to_owned(),
+            disk: "ext4".to_owned(),
+            rowhouse: "rowhouse 0".to_owned(),
+            peer: None,
+            commit: "abc".to_owned(),
+        }
+    }
+}
+
 fn describe_peer(installed: &Path) -> String {
     let package = installed.join("node_modules/azurite/package.json");
     let text = fs::read_to_string(package).unwrap_or_default();

@@ -2,15 +2,12 @@
 
 use super::compare::Cell;
 use super::machine::Machine;
+use super::page::{self, shown};
 use super::{MANY, Plan, STEADY};
 use crate::measure::Sample;
 use crate::server::Kind;
 use crate::text::{Table, figure};
 use crate::workload::Workload;
-
-/// Between these lines of the page a person writes; what is there is kept.
-const HAND_BEGIN: &str = "<!-- by hand: begin -->";
-const HAND_END: &str = "<!-- by hand: end -->";
 
 /// Everything that a bench has found out.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -25,13 +22,9 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// The first error of all, in words.
-    pub(super) fn fault(&self) -> Option<String> {
-        let cells = self.cells.iter().chain(&self.steady).chain([&self.one_partition]);
-        let mut samples = cells.flat_map(|cell| cell.samples.values().flatten());
-        let wrong = samples.find(|sample| sample.errors > 0)?;
-        let words = wrong.fault.clone();
-        Some(words.unwrap_or_else(|| "requests were refused or late".to_owned()))
+    /// Everything that was measured.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().chain(&self.steady).chain([&self.one_partition])
     }
 
     fn rate(&self, workload: Workload) -> Option<f64> {
@@ -39,20 +32,6 @@ impl Results {
             self.cells.iter().find(|one| (one.workload, one.connections) == (workload, MANY));
         cell?.median(Kind::Rowhouse).map(|sample| sample.rate)
     }
-}
-
-/// A line about a cell that has just been measured.
-pub(super) fn progress(cell: &Cell) -> String {
-    let mut line = format!("{:10} {:>3}", cell.workload, cell.connections);
-    for (kind, name) in [(Kind::Rowhouse, "rowhouse"), (Kind::Peer, "peer"), (Kind::Bare, "bare")] {
-        if let Some(sample) = cell.median(kind) {
-            line += &format!("  {name} {}/s", figure(sample.rate));
-            if sample.errors > 0 {
-                line += &format!(" ({} ERRORS)", sample.errors);
-            }
-        }
-    }
-    line
 }
 
 /// All tables, for a terminal.
@@ -64,10 +43,6 @@ pub(super) fn plain(results: &Results) -> String {
     out += "\npublished targets of the original\n";
     out += &targets(results).plain();
     out
-}
-
-fn shown(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), figure)
 }
 
 fn ratios(results: &Results) -> Table {
@@ -133,17 +108,7 @@ fn targets(results: &Results) -> Table {
 pub(super) fn page(results: &Results, old: &str) -> String {
     let Results { machine, plan, .. } = results;
     let command = if plan.quick { "make bench-quick" } else { "make bench" };
-    let passes = if plan.repeats == 1 {
-        "one pass".to_owned()
-    } else {
-        format!("medians of {} passes", plan.repeats)
-    };
-    let mut meanings = String::new();
-    for workload in &plan.workloads {
-        meanings += &format!("| `{workload}` | {} |\n", workload.meaning());
-    }
     let peer = machine.peer.as_deref().unwrap_or("not installed");
-    let hand = by_hand(old).unwrap_or("\nNot written yet.\n");
     format!(
         "# Performance
 
@@ -161,7 +126,7 @@ the peer and of the bare server. Rowhouse answers a write when it is on the disk
 memory and answers before anything is written.
 
 {ratios}
-{passes} of {seconds} s each after a warm-up, servers in turn.
+{passes} after a warm-up, servers in turn.
 
 ## Latency
 
@@ -174,19 +139,11 @@ from when the request was due.
 {targets}
 ## Where the time goes
 
-{HAND_BEGIN}{hand}{HAND_END}
+{hand}
 
 ## Machine
 
-| | |
-|---|---|
-| processor | {processor} |
-| memory | {memory} |
-| kernel | {kernel} |
-| disk | {disk} |
-| Rowhouse | {rowhouse}, commit {commit} |
-| peer | {peer} |
-
+{machine}
 ## How it is measured
 
 `{command}` builds the server and the load client, installs the peer (pinned) into `.work/` and runs all. One thread of
@@ -196,33 +153,22 @@ empty directory with {entities} entities of about 400 bytes of JSON, ten propert
 rows; inserts go to a table of their own that is empty at the start of each pass. A server that is not being
 measured is paused. Answers are asked for as the official SDKs do, with minimal metadata.
 
-| workload | an operation is to |
-|---|---|
 {meanings}
 The figures of every pass are in `.work/bench/`. `target/release/loadgen --help` tells what else can be measured: a single
 workload on any server, bulk loading, the cost of size, overload.
 ",
         ratios = ratios(results).markdown(),
-        seconds = figure(plan.seconds),
+        passes = page::passes(plan),
+        hand = page::by_hand(old),
+        machine = page::machine(machine, ("peer", peer)),
+        meanings = page::meanings(&plan.workloads),
         percent = 100.0 * STEADY.1,
         steady_connections = STEADY.0,
         steady_seconds = figure(plan.steady_seconds),
         steady = steady(results).markdown(),
         targets = targets(results).markdown(),
-        processor = machine.processor,
-        memory = machine.memory,
-        kernel = machine.kernel,
-        disk = machine.disk,
-        rowhouse = machine.rowhouse,
-        commit = machine.commit,
         entities = crate::text::count(plan.entities),
     )
-}
-
-/// What a person has written between the marks, with the line ends around it.
-fn by_hand(page: &str) -> Option<&str> {
-    let (_, rest) = page.split_once(HAND_BEGIN)?;
-    rest.split_once(HAND_END).map(|(text, _)| text)
 }
 
 #[cfg(test)]
@@ -231,13 +177,14 @@ mod tests {
     use super::super::plot;
     use super::*;
     use crate::drive::Tally;
+    use crate::measure::Spent;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn results() -> Results {
         let sample = |operations: u64| {
             let tally = Tally { operations, elapsed: Duration::from_secs(1), ..Tally::default() };
-            vec![Sample::new(&tally, Duration::from_secs(1), Duration::ZERO)]
+            vec![Sample::new(&tally, Spent::default())]
         };
         let cell = |workload| {
             let rates = [(Kind::Rowhouse, 5_000), (Kind::Peer, 100), (Kind::Bare, 10_000)];
@@ -245,15 +192,7 @@ mod tests {
             Cell { workload, connections: MANY, samples: samples.collect::<BTreeMap<_, _>>() }
         };
         Results {
-            machine: Machine {
-                processor: "2 cores".to_owned(),
-                memory: "4 GiB".to_owned(),
-                kernel: "Linux".to_owned(),
-                disk: "ext4".to_owned(),
-                rowhouse: "rowhouse 0".to_owned(),
-                peer: None,
-                commit: "abc".to_owned(),
-            },
+            machine: Machine::some(),
             plan: Plan::new(false, &[]),
             cells: Workload::COMPARED.map(cell).to_vec(),
             steady: vec![cell(Workload::Point)],
@@ -267,7 +206,7 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(&words[..5], ["point", "64", "5,000", "50.0", "0.500"]);
-        assert_eq!(results().fault(), None);
+        assert!(page::content(results().cells()).is_ok());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::drive::{Driver, Pace, Script, Verdict};
 use crate::histogram::Histogram;
-use crate::measure::Sample;
+use crate::measure::{Sample, Spent};
 use crate::request::Requests;
 use crate::response::Answer;
 use crate::text::{count, figure, megabytes};
@@ -40,7 +40,7 @@ impl Steady {
             silent: timed.silent(),
             busy: tally.refused,
             failed: tally.wrong + tally.lost + tally.unsent,
-            sample: Sample::new(&tally, Duration::ZERO, Duration::ZERO),
+            sample: Sample::new(&tally, Spent::default()),
             reads: tally.reads,
             writes: tally.writes,
         })

@@ -6,7 +6,7 @@ use crate::batch::Change;
 use crate::call::{create_table, drop_table};
 use crate::drive::{Driver, Pace};
 use crate::fill::pieces;
-use crate::measure::Sample;
+use crate::measure::{Sample, Spent};
 use crate::workload::{DATA, Operations, Workload};
 use std::io;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(super) fn measure(trial: &mut Trial<'_>, entities: u64) -> io::Result<()> {
     trial.report.aim("space back within", took, "s", Bound::AtMost(within));
     let ratio = trial.disk() as f64 / without;
     trial.report.aim("disk, of that without the table", ratio, "x", Bound::AtMost(SPACE_BACK));
-    let sample = Sample::new(&meanwhile, Duration::ZERO, Duration::ZERO);
+    let sample = Sample::new(&meanwhile, Spent::default());
     trial.report.fact("point reads meanwhile: p50", sample.p50_ms, "ms");
     trial.report.fact("point reads meanwhile: p99", sample.p99_ms, "ms");
     trial.report.fact("point reads meanwhile: max", sample.max_ms, "ms");

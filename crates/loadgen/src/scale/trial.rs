@@ -73,6 +73,7 @@ impl<'a> Trial<'a> {
         let terms = Terms {
             address: self.server.address(),
             pid: Some(self.server.pid()),
+            database: None,
             connections: self.terms.connections,
             warm_up: Duration::from_secs_f64(self.terms.seconds.min(1.0)),
             length: Duration::from_secs_f64(self.terms.seconds),

@@ -10,6 +10,7 @@ use rowhouse_types::{Etag, Timestamp};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::time::{Duration, Instant};
 
 const ROWS: u64 = 250;
 const BATCH_MAX: u64 = 100;
@@ -54,12 +55,16 @@ pub(super) struct Writer {
 struct Line<'a> {
     client: Client,
     cutoff: &'a Cutoff,
+    slowest: Duration,
 }
 
 impl Line<'_> {
     /// The answer, if it came and came in time.
     fn ask<T>(&mut self, request: impl FnOnce(&mut Client) -> io::Result<T>) -> Option<T> {
-        let answer = request(&mut self.client).ok()?;
+        let began = Instant::now();
+        let answer = request(&mut self.client);
+        self.slowest = self.slowest.max(began.elapsed());
+        let answer = answer.ok()?;
         (!self.cutoff.is_over()).then_some(answer)
     }
 }
@@ -121,7 +126,7 @@ impl Writer {
 
     /// Writes until the server does not answer as a healthy one would.
     pub(super) fn run(&mut self, client: Client, cutoff: &Cutoff) {
-        let mut line = Line { client, cutoff };
+        let mut line = Line { client, cutoff, slowest: Duration::ZERO };
         while !cutoff.is_rest() {
             let done = match self.draw(16) {
                 0 => self.count(&mut line),
@@ -130,9 +135,11 @@ impl Writer {
                 _ => self.single(&mut line),
             };
             if done.is_none() {
-                return;
+                break;
             }
         }
+        self.tally.repeated += line.client.repeated();
+        self.tally.slowest = self.tally.slowest.max(line.slowest);
     }
 
     /// One operation on a row: what it is depends on whether the row is there.
@@ -289,11 +296,14 @@ impl Writer {
         self.expect(&found, 200, &path)?;
         let n = found.json()["n"].as_i64().expect("a number");
         let (tag, body) = (found.etag(), json!({ "n": n + 1 }));
+        let repeated = line.client.repeated();
         let Some(answer) = line.ask(|client| client.update("PUT", &path, Some(tag), &body)) else {
             self.uncertain += 1;
             return None;
         };
         if answer.status == 412 {
+            // What was sent twice may have been refused because of itself.
+            self.uncertain += u64::from(repeated < line.client.repeated());
             return Some(());
         }
         if answer.status >= 500 && answer.status != 503 {

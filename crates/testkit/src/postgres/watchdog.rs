@@ -22,12 +22,12 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog of a new directory, which belongs to the user that servers run as.
-    pub(super) fn start() -> Self {
+    /// A watchdog of a new directory inside of `parent`, which belongs to the user that servers run as.
+    pub(super) fn start(parent: &Path) -> Self {
         let mut bytes = [0; 8];
         SystemRandom.fill(&mut bytes);
         let name = format!("rowhouse-postgres-{:016x}", u64::from_le_bytes(bytes));
-        let directory = std::env::temp_dir().join(name);
+        let directory = parent.join(name);
         let mut child = without_settings(Command::new("sh"))
             .args(["-c", SCRIPT, "watchdog"])
             .arg(&directory)

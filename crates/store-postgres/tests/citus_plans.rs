@@ -1,0 +1,237 @@
+//! How a Citus cluster runs what the engine sends, seen in the commands to shards that it tells the engine's sessions of:
+//! an operation that names a partition is one task, done by the node that the session is on, because that is the one which
+//! holds the partition; a page of the whole table is one task a shard, each with a limit.
+//!
+//! Needs the URL of a database with the Citus extension and its nodes in `ROWHOUSE_TEST_CITUS`; everything in its schema
+//! `rowhouse` is removed.
+
+mod common;
+
+use common::{command, commit, filter, key, number, open, page, put, scan_of, table};
+use rowhouse_store::{Command, Condition, Scan, Store, TableId, Write};
+use rowhouse_store_postgres::PostgresStore;
+use rowhouse_testkit::TestCitus;
+use rowhouse_types::{EntityKey, Etag, KeyRange, Position};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+/// Partitions, and entities in each.
+const PARTITIONS: usize = 40;
+const ROWS: usize = 100;
+/// How often a statement is sent: often enough that the cluster keeps a plan for it, and then uses what it kept.
+const TIMES: usize = 10;
+/// Entities of a page.
+const PAGE: usize = 30;
+/// What every session is asked to tell.
+const TELL: &[(&str, &str)] = &[
+    ("client_min_messages", "notice"),
+    ("citus.log_remote_commands", "on"),
+    ("citus.log_local_commands", "on"),
+];
+/// How the cluster calls a command to a shard of the node that the session is on, and to one of another node.
+const LOCAL: &str = "NOTICE: executing the command locally: ";
+const REMOTE: &str = "NOTICE: issuing ";
+/// The name of a shard starts so.
+const SHARD: &str = "rowhouse.entities_";
+
+/// Keeps what sessions are told.
+struct Notices(Mutex<Vec<String>>);
+
+static NOTICES: Notices = Notices(Mutex::new(Vec::new()));
+
+impl Notices {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl log::Log for Notices {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("tokio_postgres")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            notices.push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The commands to shards of entities that the cluster made of one operation.
+#[derive(Debug, Default)]
+struct Tasks {
+    /// On the node of the session.
+    local: Vec<String>,
+    /// On others.
+    remote: Vec<String>,
+}
+
+impl Tasks {
+    fn of(notices: Vec<String>) -> Self {
+        let mut tasks = Self::default();
+        for notice in notices.into_iter().filter(|notice| notice.contains(SHARD)) {
+            if notice.starts_with(LOCAL) {
+                tasks.local.push(notice);
+            } else if notice.starts_with(REMOTE) {
+                tasks.remote.push(notice);
+            }
+        }
+        tasks
+    }
+}
+
+/// A table in many partitions, on a cluster that tells what it does.
+struct Fixture {
+    store: Arc<PostgresStore>,
+    table: TableId,
+    shards: usize,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        static LOGGER: Once = Once::new();
+        LOGGER.call_once(|| {
+            log::set_logger(&NOTICES).expect("there is no other");
+            log::set_max_level(log::LevelFilter::Info);
+        });
+        let cluster = TestCitus::named();
+        cluster.empty();
+        let store = open(&cluster.url_with(TELL)).await;
+        let table = table(&*store).await;
+        for partition in 0..PARTITIONS {
+            let rows = (0..ROWS).map(|row| put(table, &row_of(partition, row), number(1)));
+            commit(&*store, rows.collect()).await.expect("it is written");
+        }
+        let shards = cluster.shards().len();
+        Self { store, table, shards }
+    }
+
+    /// What the cluster makes of an operation that is done several times.
+    async fn tasks(&self, work: impl AsyncFn(usize)) -> Vec<Tasks> {
+        let mut all = Vec::new();
+        for turn in 0..TIMES {
+            NOTICES.take();
+            work(turn).await;
+            all.push(Tasks::of(NOTICES.take()));
+        }
+        all
+    }
+
+    /// An operation on one partition: one task, where the partition is.
+    async fn one_task(&self, what: &str, work: impl AsyncFn(usize)) {
+        for tasks in self.tasks(work).await {
+            assert_eq!((tasks.local.len(), tasks.remote.len()), (1, 0), "{what}: {tasks:#?}");
+        }
+    }
+
+    async fn write(&self, commands: Vec<Command>) {
+        commit(&*self.store, commands).await.expect("the conditions hold");
+    }
+}
+
+fn row_of(partition: usize, row: usize) -> EntityKey {
+    key(&format!("p{partition:02}"), &format!("r{row:04}"))
+}
+
+async fn points(fixture: &Fixture) {
+    let Fixture { store, table, .. } = fixture;
+    let at = |turn: usize| row_of(turn, 7);
+    let write = async |turn, condition, write| {
+        fixture.write(vec![command(*table, &at(turn), condition, write)]).await;
+    };
+    let read = async |turn| {
+        let found = store.get(*table, &at(turn)).await.expect("the read succeeds");
+        found.expect("it is there").as_ref().timestamp()
+    };
+    let mut tags = Vec::new();
+    for turn in 0..TIMES {
+        tags.push(Condition::Matches(Etag::new(read(turn).await)));
+    }
+    let get = async |turn| {
+        read(turn).await;
+    };
+    fixture.one_task("get", get).await;
+    let update = async |turn: usize| write(turn, tags[turn], Write::Put(number(2))).await;
+    fixture.one_task("conditional update", update).await;
+    let merge = async |turn| write(turn, Condition::Exists, Write::Merge(number(3))).await;
+    fixture.one_task("merge", merge).await;
+    let upsert = async |turn| write(turn, Condition::Any, Write::Put(number(4))).await;
+    fixture.one_task("insert or replace", upsert).await;
+    let upsert = async |turn| write(turn, Condition::Any, Write::Merge(number(5))).await;
+    fixture.one_task("insert or merge", upsert).await;
+    let delete = async |turn| write(turn, Condition::Exists, Write::Delete).await;
+    fixture.one_task("delete", delete).await;
+    let insert = async |turn| write(turn, Condition::Absent, Write::Put(number(6))).await;
+    fixture.one_task("insert", insert).await;
+}
+
+async fn batches(fixture: &Fixture) {
+    let batch = async |turn: usize, condition, write: Write| {
+        let rows = (0..100).map(|row| key("batch", &format!("r{:04}", turn * 100 + row)));
+        let commands = rows.map(|key| command(fixture.table, &key, condition, write.clone()));
+        fixture.write(commands.collect()).await;
+    };
+    let put = || Write::Put(number(1));
+    let merge = || Write::Merge(number(2));
+    let (absent, any, exists) = (Condition::Absent, Condition::Any, Condition::Exists);
+    fixture.one_task("100 inserts", async |turn| batch(turn, absent, put()).await).await;
+    fixture.one_task("100 inserts or replaces", async |turn| batch(turn, any, put()).await).await;
+    fixture.one_task("100 inserts or merges", async |turn| batch(turn, any, merge()).await).await;
+    fixture.one_task("100 replaces", async |turn| batch(turn, exists, put()).await).await;
+    fixture.one_task("100 merges", async |turn| batch(turn, exists, merge()).await).await;
+    fixture.one_task("100 deletes", async |turn| batch(turn, exists, Write::Delete).await).await;
+    mixed(fixture).await;
+}
+
+/// A batch of several kinds is a transaction on one node, each statement of it one task.
+async fn mixed(fixture: &Fixture) {
+    let work = async |turn| {
+        let (gone, changed, new) = (row_of(turn, 1), row_of(turn, 2), row_of(turn, ROWS));
+        let commands = vec![
+            command(fixture.table, &gone, Condition::Exists, Write::Delete),
+            command(fixture.table, &changed, Condition::Exists, Write::Merge(number(2))),
+            command(fixture.table, &new, Condition::Absent, Write::Put(number(2))),
+        ];
+        fixture.write(commands).await;
+    };
+    for tasks in fixture.tasks(work).await {
+        // They are read and locked, two are put, one is deleted.
+        assert_eq!((tasks.local.len(), tasks.remote.len()), (3, 0), "{tasks:#?}");
+    }
+}
+
+async fn pages(fixture: &Fixture) {
+    let Fixture { store, table, shards } = fixture;
+    let read = async |range: KeyRange, condition: Option<&str>| {
+        let filter = condition.map(filter);
+        let scan = Scan { filter, limit: PAGE, ..scan_of(vec![range]) };
+        assert_eq!(page(&**store, *table, scan).await.rows.len(), PAGE);
+    };
+    let rest = |partition: &str| KeyRange {
+        start: Position::after(partition, "r0044"),
+        end: Some(Position::after_partition(partition)),
+    };
+    for condition in [None, Some("n lt 100L")] {
+        let partition = async |_| read(KeyRange::partition("p20"), condition).await;
+        fixture.one_task("query of a partition", partition).await;
+        fixture.one_task("page in a partition", async |_| read(rest("p21"), condition).await).await;
+        for tasks in fixture.tasks(async |_| read(KeyRange::all(), condition).await).await {
+            let commands: Vec<_> = tasks.local.iter().chain(&tasks.remote).collect();
+            assert_eq!(commands.len(), *shards, "a task for each shard: {tasks:#?}");
+            assert!(commands.iter().all(|sql| sql.contains("LIMIT")), "{tasks:#?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "ROWHOUSE_TEST_CITUS names a cluster"]
+fn an_operation_on_a_partition_is_one_task() {
+    common::run(async {
+        let fixture = Fixture::new().await;
+        points(&fixture).await;
+        batches(&fixture).await;
+        pages(&fixture).await;
+    });
+}
