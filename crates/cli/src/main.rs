@@ -14,6 +14,7 @@ mod import;
 mod output;
 mod serve;
 mod service;
+mod tail;
 mod transfer;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +44,7 @@ enum Command {
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
     Copy(copy::CopyCommand),
+    Tail(tail::TailCommand),
     /// Print the version.
     Version,
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Export(export) => export.run(),
         Command::Import(import) => import.run(),
         Command::Copy(copy) => copy.run(),
+        Command::Tail(tail) => tail.run(),
         Command::Version => {
             output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
             Ok(())

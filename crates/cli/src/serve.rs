@@ -7,7 +7,7 @@
 use crate::Failure;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use rowhouse_server::{Config, LogFormat, MasterKey, ServerError, StorePassword};
+use rowhouse_server::{Config, KeepChanges, LogFormat, MasterKey, ServerError, StorePassword};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -125,6 +125,12 @@ options! {
     /// Memory for entities and pages of the data directory's database, in MiB. Default: 128.
     #[arg(long, value_name = "MIB", env = "ROWHOUSE_CACHE_MIB", help_heading = "Data")]
     cache_mib: u64,
+
+    /// Keep every change of an entity for so long, for those who follow them ('rowhouse tail', incremental
+    /// backups): 7d, 12h, 30m, or off, which forgets those that are kept. Default: as it was set last; off
+    /// at first.
+    #[arg(long, value_name = "TIME", env = "ROWHOUSE_KEEP_CHANGES", help_heading = "Data")]
+    keep_changes: Keep,
 
     /// Address of the Table service. Default: 127.0.0.1, this machine only.
     #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_HOST", help_heading = "Network")]
@@ -284,6 +290,27 @@ impl TryFrom<String> for Address {
     }
 }
 
+/// How long changes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Keep(KeepChanges);
+
+impl std::str::FromStr for Keep {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl TryFrom<String> for Keep {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
 /// A text that may hold a password, and is never shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Secret(String);
@@ -385,6 +412,7 @@ impl Options {
             data: self.data.unwrap_or(default.data),
             ephemeral: self.ephemeral.unwrap_or(default.ephemeral),
             cache_bytes: self.cache_mib.map_or(default.cache_bytes, |mib| mib.saturating_mul(MIB)),
+            keep_changes: self.keep_changes.map(|keep| keep.0),
             store: store.map_err(|error: ServerError| error.to_string())?,
             store_replica: replica.map_err(|error: ServerError| error.to_string())?,
             store_ca_file: self.store_ca_file,
@@ -467,6 +495,7 @@ mod tests {
             data = "d"
             ephemeral = true
             cache-mib = 1
+            keep-changes = "12h"
             store = "postgres://ann@db/shop"
             store-replica = "postgres://ann@db2/shop"
             store-ca-file = "ca"
@@ -502,6 +531,7 @@ mod tests {
             data: "d".into(),
             ephemeral: true,
             cache_bytes: MIB,
+            keep_changes: Some(KeepChanges::For(std::time::Duration::from_hours(12))),
             store: "postgres://ann@db/shop".parse().ok(),
             store_replica: "postgres://ann@db2/shop".parse().ok(),
             store_ca_file: Some("ca".into()),
@@ -541,6 +571,7 @@ mod tests {
         let cases = [
             ("data = \"d\"\nport = 1", "line 2: unknown field `port`"),
             ("table-port = 70000", "line 1:"),
+            ("keep-changes = \"long\"", "line 1: must be a time such as 7d"),
             ("\n\nhost = \"nowhere\"", "line 3: must be an IP address or localhost"),
             ("data", "line 1:"),
             ("[section]\na = 1", "unknown field `section`"),

@@ -36,7 +36,7 @@ pub(crate) fn client(target: &Target) -> Result<Client, Failure> {
 }
 
 /// The error as a sentence that says what to do.
-fn told(error: &TransferError) -> Failure {
+pub(crate) fn told(error: &TransferError) -> Failure {
     let TransferError::Client(error) = error else { return error.to_string() };
     let advice = match error {
         ClientError::Unreachable { .. } => "check the address, and that the server runs",

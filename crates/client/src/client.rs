@@ -4,6 +4,7 @@
 //! because its first attempt had succeeded: `Replace` and `Merge` do not mind, and who inserts compares.
 
 use crate::batch;
+use crate::changes::ChangesPage;
 use crate::entity::{Entity, PageBody};
 use crate::error::{ClientError, ServiceError, read_refusal};
 use crate::retry;
@@ -228,6 +229,22 @@ impl Client {
         let partition = token("x-ms-continuation-nextpartitionkey");
         let next = partition.map(|partition| Place { partition: partition.to_owned(), row });
         Ok(Page { entities, next })
+    }
+
+    /// Changes of a table from a place on, which is `beginning`, `now` or the token of an earlier page; waits for one
+    /// that long if there is none.
+    pub async fn changes(
+        &self,
+        table: &str,
+        from: &str,
+        wait: Duration,
+    ) -> Result<ChangesPage, ClientError> {
+        let call = Call::new(Method::GET, path_of(table))
+            .query("comp", Some("changes"))
+            .query("from", Some(from))
+            .query("wait", (!wait.is_zero()).then(|| wait.as_secs().to_string()));
+        let answer = self.ask(call).await?;
+        self.read(&answer)
     }
 
     /// One entity; nothing if it or the table is not there.

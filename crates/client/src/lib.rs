@@ -10,6 +10,7 @@
 //! each can be interrupted at any point and resumed.
 
 mod batch;
+mod changes;
 mod client;
 pub mod copy;
 mod digest;
@@ -26,6 +27,7 @@ mod state;
 mod target;
 mod transport;
 
+pub use changes::ChangesPage;
 pub use client::{Client, Page, Place, Query, Write};
 pub use digest::Digest;
 pub use entity::Entity;

@@ -19,6 +19,8 @@ pub(crate) struct Started {
     pub(crate) admin: String,
     /// Where the data is.
     pub(crate) data: Data,
+    /// Whether changes are kept, in words; none if they are not.
+    pub(crate) changes: Option<String>,
     /// Where the token of the admin API is.
     pub(crate) token: PathBuf,
     /// Certificate that clients must be told to trust.

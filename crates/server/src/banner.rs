@@ -17,7 +17,7 @@ pub(crate) struct Banner {
 impl fmt::Display for Banner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bold, plain) = if self.bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        let Started { table, admin, data, token, trust, known } = &self.started;
+        let Started { table, admin, data, changes, token, trust, known } = &self.started;
         let mut text = String::new();
         writeln!(text, "{bold}Rowhouse{plain} {}", crate::VERSION)?;
         writeln!(text)?;
@@ -31,6 +31,9 @@ impl fmt::Display for Banner {
                 text,
                 "Data    PostgreSQL at {address}: a crash of the database may lose answered writes"
             )?,
+        }
+        if let Some(changes) = changes {
+            writeln!(text, "Changes {changes}")?;
         }
         if let Some(trust) = trust {
             writeln!(text, "Trust   {}", trust.display())?;
@@ -103,6 +106,7 @@ mod tests {
             table: "http://127.0.0.1:10002".into(),
             admin: "http://127.0.0.1:10003".into(),
             data: Data::Directory("rowhouse-data".into()),
+            changes: None,
             token: "rowhouse-data/admin-token".into(),
             trust: None,
             known: Known { development_key: true, others: 0 },
@@ -125,6 +129,8 @@ TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
         );
         assert_eq!(banner.to_string(), expected);
 
+        banner.started.changes = Some("kept for 7 days".into());
+        assert!(banner.to_string().contains("  Changes kept for 7 days\n"), "{banner}");
         banner.started.data = Data::Nowhere;
         banner.started.known.development_key = false;
         banner.notes.push("be careful".into());

@@ -7,6 +7,8 @@ use rowhouse_http::PublicKey;
 use rowhouse_types::limits;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// One for requests and one for what the store does beside them.
 const STORE_CONNECTIONS_MIN: usize = 2;
@@ -19,6 +21,47 @@ pub enum LogFormat {
     Text,
     /// A JSON object per line, for programs.
     Json,
+}
+
+/// Whether changes are kept for those who follow them, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepChanges {
+    /// Not, and those that are kept are forgotten.
+    Off,
+    /// So long after they were made.
+    For(Duration),
+}
+
+impl KeepChanges {
+    /// As the store takes it.
+    pub(crate) fn retention(self) -> Option<Duration> {
+        match self {
+            Self::Off => None,
+            Self::For(time) => Some(time),
+        }
+    }
+}
+
+impl FromStr for KeepChanges {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "must be a time such as 7d, 12h or 30m, or off";
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let unit = text.chars().next_back().ok_or(WRONG)?;
+        let seconds = match unit {
+            'd' => 24 * 60 * 60,
+            'h' => 60 * 60,
+            'm' => 60,
+            's' => 1,
+            _ => return Err(WRONG),
+        };
+        let digits = &text[..text.len() - 1];
+        let number = digits.parse::<u32>().ok().filter(|number| 0 < *number).ok_or(WRONG)?;
+        Ok(Self::For(Duration::from_secs(u64::from(number) * seconds)))
+    }
 }
 
 /// Everything that can be chosen. The default is for one's own machine: loopback only, with the
@@ -37,6 +80,8 @@ pub struct Config {
     pub ephemeral: bool,
     /// Memory for pages of the embedded database, in bytes.
     pub cache_bytes: u64,
+    /// Whether changes are kept; as the store was told last if this says nothing.
+    pub keep_changes: Option<KeepChanges>,
 
     /// The PostgreSQL database that holds the data instead of the data directory.
     pub store: Option<DatabaseAddress>,
@@ -112,6 +157,7 @@ impl Default for Config {
             data: PathBuf::from("rowhouse-data"),
             ephemeral: false,
             cache_bytes: 128 * 1024 * 1024,
+            keep_changes: None,
             store: None,
             store_password: StorePassword::None,
             store_connections: 32,
@@ -291,6 +337,20 @@ mod tests {
     #[test]
     fn the_default_is_fine() {
         assert_eq!(refusal(|_| {}), None);
+    }
+
+    #[test]
+    fn how_long_changes_are_kept() {
+        let kept = |seconds| Ok(KeepChanges::For(Duration::from_secs(seconds)));
+        let cases =
+            [("7d", kept(604_800)), ("12h", kept(43_200)), ("30m", kept(1_800)), ("9s", kept(9))];
+        for (text, expected) in cases {
+            assert_eq!(text.parse(), expected, "{text}");
+        }
+        assert_eq!("off".parse(), Ok(KeepChanges::Off));
+        for text in ["", "7", "d", "0d", "-1d", "1.5h", "7D", "7 d", "5000000000d", "7é", "on"] {
+            assert!(text.parse::<KeepChanges>().is_err(), "{text}");
+        }
     }
 
     #[test]

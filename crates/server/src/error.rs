@@ -68,6 +68,9 @@ pub enum ServerError {
          give this one the same --master-key-file or ROWHOUSE_MASTER_KEY as the others"
     )]
     ForeignMasterKey(String),
+    /// The store cannot keep changes, or cannot say whether it does.
+    #[error("whether changes are kept cannot be set: {0}: see the log of the store")]
+    Changes(#[source] StoreError),
     /// A file of ours cannot be written.
     #[error("cannot write {}: {source}: choose a path that can be written", path.display())]
     File {

@@ -10,6 +10,7 @@
 mod accounts;
 mod announce;
 mod banner;
+mod changes;
 mod config;
 mod database;
 mod engine;
@@ -21,7 +22,7 @@ mod master_key;
 mod run;
 mod signals;
 
-pub use config::{Config, LogFormat};
+pub use config::{Config, KeepChanges, LogFormat};
 pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;
 pub use logging::start as start_logging;

@@ -3,6 +3,7 @@
 use crate::accounts::seed;
 use crate::announce::{Data, Started, announce};
 use crate::banner::url;
+use crate::changes;
 use crate::config::Config;
 use crate::engine::{self, Engine};
 use crate::error::ServerError;
@@ -108,6 +109,8 @@ impl Place {
 struct Server {
     stop: watch::Sender<bool>,
     listeners: Vec<tokio::task::JoinHandle<()>>,
+    /// Counts the changes that are kept.
+    counter: tokio::task::JoinHandle<()>,
 }
 
 impl Server {
@@ -128,6 +131,7 @@ impl Server {
         let accounts =
             Arc::new(AccountService::new(Arc::clone(&store), sealer, Arc::clone(&random)));
         let known = seed(config, &accounts).await?;
+        let changes = changes::settle(config.keep_changes, &*store).await?;
 
         let (tokens, token_file) = tokens(config, place, &*random)?;
         let tls = tls(config, place, &*clock)?;
@@ -153,6 +157,7 @@ impl Server {
         let admin = bind(config.admin_address(), admin_tls, ["--admin-host", "--admin-port"])?
             .with_metrics(metrics.listener("admin"));
 
+        let (stop, stopped) = watch::channel(false);
         let table_url = url(table.local_addr(), table.is_tls());
         let admin_url = url(admin.local_addr(), admin.is_tls());
         let table_handler = TableHandler::new(TableHandlerConfig {
@@ -169,7 +174,9 @@ impl Server {
             trust_forwarded: config.trust_forwarded,
             public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
+            stopping: stopped.clone(),
         });
+        let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
         let remedy = engine.remedy();
         let admin_handler = Admin {
             accounts,
@@ -182,12 +189,11 @@ impl Server {
             loopback: config.admin_host.is_loopback(),
             endpoint: table_url.clone(),
         };
-        let (stop, stopped) = watch::channel(false);
         let listeners = vec![
             tokio::spawn(table.serve(Arc::new(table_handler), stopped.clone())),
             tokio::spawn(admin.serve(Arc::new(admin_handler), stopped)),
         ];
-        let server = Self { stop, listeners };
+        let server = Self { stop, listeners, counter };
         let name = engine.name();
         tracing::info!(
             table = table_url,
@@ -205,6 +211,7 @@ impl Server {
                 (Some(address), Place::Kept(_)) => Data::Database(address.clone()),
                 (Some(address), Place::Thrown(_)) => Data::LaxDatabase(address.clone()),
             },
+            changes,
             token: token_file,
             trust: tls
                 .filter(|_| config.tls_self_signed)
@@ -221,6 +228,7 @@ impl Server {
     /// Tells the listeners to stop and waits until the last connection is gone.
     async fn stop(self) {
         let _ = self.stop.send(true);
+        self.counter.abort();
         for listener in self.listeners {
             if let Err(error) = listener.await {
                 tracing::error!(%error, "a listener ended in a panic");

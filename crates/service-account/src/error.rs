@@ -52,6 +52,7 @@ impl From<StoreError> for AccountError {
                 | Conflict::EntityNotFound
                 | Conflict::ConditionNotMet
                 | Conflict::EntityTooLarge
+                | Conflict::ChangesNotKept
                 | Conflict::TooManyProperties => Self::Unavailable(
                     format!("an engine answered a change of an account with: {reason}").into(),
                 ),

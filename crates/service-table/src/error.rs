@@ -35,6 +35,12 @@ pub enum TableError {
     /// A transaction names an entity twice.
     #[error("several operations on one entity")]
     DuplicateRow,
+    /// No changes are kept in this store.
+    #[error("changes are not kept")]
+    ChangesNotKept,
+    /// Changes after the bookmark are gone, or it belongs to another table.
+    #[error("the changes after that place are not there any more")]
+    ChangesExpired,
     /// The credentials do not cover it.
     #[error("{0}")]
     Denied(Denied),
@@ -91,6 +97,7 @@ impl From<StoreError> for TableError {
                 Conflict::ConditionNotMet => Self::EtagMismatch,
                 Conflict::EntityTooLarge => Self::EntityTooLarge,
                 Conflict::TooManyProperties => Self::TooManyProperties,
+                Conflict::ChangesNotKept => Self::ChangesExpired,
             },
             StoreError::Busy => Self::Busy,
             StoreError::Unavailable(source) => Self::Unavailable(source),

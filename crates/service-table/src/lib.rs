@@ -1,13 +1,17 @@
 //! The rules of the Table service, free of HTTP.
 //!
 //! A [`TableService`] takes parsed values, asks the caller's grant, turns an operation into one call of the
-//! store and answers in its own words: [`TableError`]. It keeps nothing between calls.
+//! store and answers in its own words: [`TableError`]. It keeps nothing between calls; while somebody waits for changes,
+//! one task reads them for all.
 
+mod changes;
 mod entity;
 mod error;
 mod query;
 mod table;
+mod watcher;
 
+pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use entity::{Action, Match, Operation};
 pub use error::TableError;
 pub use query::{EntityPage, EntityQuery};
@@ -16,6 +20,7 @@ pub use table::TablePage;
 use rowhouse_store::{AccountId, Store, Table};
 use rowhouse_types::{Grant, TableName, Timestamp};
 use std::sync::Arc;
+use watcher::Watcher;
 
 /// Who asks: the account that the request addresses, and what its credentials allow there.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +35,14 @@ pub struct Caller<'a> {
 #[derive(Clone, Debug)]
 pub struct TableService {
     store: Arc<dyn Store>,
+    watcher: Arc<Watcher>,
 }
 
 impl TableService {
     /// On top of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        let watcher = Watcher::new(Arc::clone(&store));
+        Self { store, watcher }
     }
 
     /// Until when it shows everything that was answered, if it is on a copy; `None` if it is on no copy.

@@ -3,11 +3,12 @@
 use rowhouse_env::SystemClock;
 use rowhouse_query::{Filter, PlanKind};
 use rowhouse_service_table::{
-    Action, Caller, EntityQuery, Match, Operation, TableError, TableService,
+    Action, Bookmark, Caller, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery, EntityQuery,
+    Match, Operation, TableError, TableService,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store};
-use rowhouse_types::grant::Letters;
+use rowhouse_types::grant::{Letters, ResourceTypes};
 use rowhouse_types::{
     Denied, EntityKey, Etag, FoldedName, Grant, KeyRange, Position, Record, RecordBuilder,
     TableName, Timestamp, ValueRef,
@@ -16,17 +17,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 struct Fixture {
+    store: Arc<ModelStore>,
     service: TableService,
     account: AccountId,
 }
 
 impl Fixture {
     async fn new() -> Self {
-        let store = ModelStore::new(Arc::new(SystemClock));
+        let store = Arc::new(ModelStore::new(Arc::new(SystemClock)));
         let name = "acct".parse().unwrap();
         let keys = [Box::from(&b"1"[..]), Box::from(&b"2"[..])];
         let account = store.create_account(NewAccount { name, keys }).await.unwrap().id;
-        let this = Self { service: TableService::new(Arc::new(store)), account };
+        let service = TableService::new(Arc::<ModelStore>::clone(&store));
+        let this = Self { store, service, account };
         this.service.create_table(this.owner(), &table("People")).await.unwrap();
         this
     }
@@ -37,6 +40,10 @@ impl Fixture {
 
     fn with<'a>(&self, grant: &'a Grant) -> Caller<'a> {
         Caller { account: self.account, grant }
+    }
+
+    async fn keep_changes(&self) {
+        self.store.keep_changes(Some(Duration::from_hours(1))).await.unwrap();
     }
 
     async fn insert(&self, partition: &str, row: &str) -> Timestamp {
@@ -251,4 +258,119 @@ async fn an_entity_beyond_its_limits_is_refused() {
     let large = builder.finish(Timestamp::default());
     let write = f.service.write(f.owner(), operation("p", "r", Action::Insert(large))).await;
     assert!(matches!(write, Err(TableError::EntityTooLarge)));
+}
+
+fn from(from: ChangesFrom, limit: usize) -> ChangesQuery {
+    ChangesQuery { from, limit, wait_until: Instant::now() }
+}
+
+/// The keys of the changes of a page, `-` before those of deletes.
+fn told(page: &ChangesPage) -> Vec<String> {
+    let text = |item: &ChangeItem| {
+        let (key, sign) = (&item.change.key, if item.change.record.is_some() { "" } else { "-" });
+        format!("{sign}{}/{}", key.partition.as_str(), key.row.as_str())
+    };
+    page.items.iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn changes_are_told_from_where_one_was() {
+    let f = Fixture::new().await;
+    let read = async |query| f.service.changes(f.owner(), &table("people"), query).await;
+    let off = read(from(ChangesFrom::Beginning, 10)).await;
+    assert!(matches!(off, Err(TableError::ChangesNotKept)));
+    f.insert("p", "before").await;
+    f.keep_changes().await;
+    let begin = read(from(ChangesFrom::Now, 10)).await.unwrap();
+    assert!(told(&begin).is_empty() && !begin.more);
+
+    f.insert("p", "a").await;
+    let batch = vec![
+        operation("p", "b", Action::Insert(record(2))),
+        operation("p", "a", Action::Delete(Match::Any)),
+    ];
+    f.service.transact(f.owner(), batch).await.unwrap();
+    let all = read(from(ChangesFrom::Beginning, 10)).await.unwrap();
+    assert_eq!(told(&all), ["p/a", "p/b", "-p/a"]);
+    assert!(!all.more);
+    let first = read(from(ChangesFrom::After(begin.next), 1)).await.unwrap();
+    assert_eq!(told(&first), ["p/a"]);
+    assert!(first.more);
+    // A batch is whole however few are wanted; what of it was told is not told again.
+    let second = read(from(ChangesFrom::After(first.next), 1)).await.unwrap();
+    assert_eq!(told(&second), ["p/b", "-p/a"]);
+    let rest = read(from(ChangesFrom::After(second.items[1].before), 1)).await.unwrap();
+    assert_eq!(told(&rest), ["-p/a"]);
+    assert_eq!(rest.next, second.next);
+    assert!(told(&read(from(ChangesFrom::After(rest.next), 1)).await.unwrap()).is_empty());
+
+    let future = Bookmark { place: rest.next.place + 1, ..rest.next };
+    let future = read(from(ChangesFrom::After(future), 1)).await;
+    assert!(matches!(future, Err(TableError::ChangesExpired)));
+}
+
+#[tokio::test]
+async fn another_table_of_the_same_name_has_other_changes() {
+    let f = Fixture::new().await;
+    f.keep_changes().await;
+    f.insert("p", "old").await;
+    let read = async |from_| f.service.changes(f.owner(), &table("People"), from(from_, 10)).await;
+    let place = read(ChangesFrom::Beginning).await.unwrap().next;
+    f.service.delete_table(f.owner(), &table("People")).await.unwrap();
+    assert!(matches!(read(ChangesFrom::Now).await, Err(TableError::TableNotFound)));
+    f.service.create_table(f.owner(), &table("People")).await.unwrap();
+    f.insert("p", "new").await;
+    assert!(matches!(read(ChangesFrom::After(place)).await, Err(TableError::ChangesExpired)));
+    assert_eq!(told(&read(ChangesFrom::Beginning).await.unwrap()), ["p/new"]);
+}
+
+#[tokio::test]
+async fn changes_outside_the_range_are_not_told() {
+    let f = Fixture::new().await;
+    f.keep_changes().await;
+    for partition in ["a", "p", "z", "p"] {
+        let upsert = Action::InsertOrReplace(record(1));
+        f.service.write(f.owner(), operation(partition, "r", upsert)).await.unwrap();
+    }
+    let reader = signature("r", KeyRange::partition("p"));
+    let read = async |grant: &Grant, from_| {
+        f.service.changes(f.with(grant), &table("People"), from(from_, 10)).await
+    };
+    assert_eq!(told(&read(&reader, ChangesFrom::Beginning).await.unwrap()), ["p/r", "p/r"]);
+    for grant in [
+        signature("aud", KeyRange::all()),
+        Grant::AccountSignature {
+            table_service: true,
+            resource_types: ResourceTypes { container: true, ..ResourceTypes::default() },
+            permissions: Letters::new("r"),
+        },
+    ] {
+        assert!(matches!(read(&grant, ChangesFrom::Beginning).await, Err(TableError::Denied(_))));
+    }
+}
+
+/// A wait is ended by what the caller may see, not by anything else.
+#[tokio::test]
+async fn changes_are_waited_for() {
+    let f = Fixture::new().await;
+    f.keep_changes().await;
+    let reader = signature("r", KeyRange::partition("p"));
+    let wait = |millis| ChangesQuery {
+        wait_until: Instant::now() + Duration::from_millis(millis),
+        ..from(ChangesFrom::Now, 10)
+    };
+    let people = table("People");
+    let began = Instant::now();
+    let (page, _) =
+        tokio::join!(f.service.changes(f.with(&reader), &people, wait(120)), f.insert("z", "r"));
+    let page = page.unwrap();
+    assert!(page.items.is_empty() && Duration::from_millis(120) <= began.elapsed());
+    let (page, ()) =
+        tokio::join!(f.service.changes(f.with(&reader), &people, wait(60_000)), async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            f.insert("z", "s").await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            f.insert("p", "r").await;
+        });
+    assert_eq!(told(&page.unwrap()), ["p/r"]);
 }

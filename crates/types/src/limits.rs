@@ -48,6 +48,11 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// properties that are not there make JSON many times larger than what is stored.
 pub const PAGE_REPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Longest wait for a change, in seconds. Ours: shorter than clients and proxies wait for an answer.
+pub const CHANGES_WAIT_SECONDS_MAX: u64 = 30;
+/// Most requests that wait for a change at a time. Ours.
+pub const CHANGES_WAITING_MAX: usize = 256;
+
 /// Longest `$filter`, in bytes after decoding. Ours: twice what fits into a URL of the original,
 /// so that no filter that works there is refused here.
 pub const FILTER_BYTES_MAX: usize = 32 * 1024;

@@ -9,6 +9,7 @@ mod write;
 
 pub use read::{EntityBody, EntityError, read};
 pub use write::{Context, write_one, write_page, write_plain};
+pub(crate) use write::{write_members, write_metadata};
 
 #[cfg(test)]
 mod tests;

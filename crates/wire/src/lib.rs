@@ -6,6 +6,7 @@
 //! and so is the validity of names and keys: they are returned as text.
 
 pub mod batch;
+pub mod changes;
 pub mod entity;
 pub mod error;
 pub mod media;

@@ -45,6 +45,17 @@ impl Admission {
         Ok(Ticket { _request: request, _scan: scan })
     }
 
+    /// For a scan that has a place among a limited number: it may wait for its turn without another.
+    pub(crate) async fn enter_with(
+        &self,
+        account: AccountId,
+        _place: &Share,
+    ) -> Result<Ticket, Failure> {
+        let scan = self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?;
+        let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
+        Ok(Ticket { _request: request, _scan: Some(scan) })
+    }
+
     /// The turn of a scan, unless it takes too long or too many wait already.
     async fn turn(&self, account: AccountId) -> Option<Share> {
         let _place = self.waiting_scans.take(account, 1)?;

@@ -263,7 +263,7 @@ impl<'a> Context<'a> {
         Ok(body)
     }
 
-    fn encoding<'b>(
+    pub(crate) fn encoding<'b>(
         &'b self,
         table: &'b TableName,
         select: Option<&'b Select>,
@@ -278,6 +278,6 @@ impl<'a> Context<'a> {
     }
 }
 
-fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
+pub(crate) fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
     Failure::Table(error.into())
 }

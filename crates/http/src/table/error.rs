@@ -403,6 +403,18 @@ fn table(error: &TableError) -> Answer {
             "The batch request contains multiple changes with same row key. An entity can appear \
              only once in a batch request.",
         ),
+        TableError::ChangesNotKept => answer(
+            409,
+            "ChangesNotKept",
+            "Changes are not kept here. Start the server with --keep-changes, for example \
+             --keep-changes 7d; what is written from then on is kept.",
+        ),
+        TableError::ChangesExpired => answer(
+            410,
+            "ChangesExpired",
+            "The changes after this place are no longer kept, or the table is another one of the same \
+             name. Ask with from=now for a new place, then read the whole table.",
+        ),
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),

@@ -12,6 +12,7 @@ mod body;
 mod cors;
 mod dispatch;
 mod error;
+mod feed;
 mod head;
 mod reply;
 mod router;
@@ -24,6 +25,7 @@ use authenticate::Authenticator;
 use bytes::Bytes;
 use dispatch::Context;
 use error::Failure;
+use feed::Asker;
 use head::{CLIENT_REQUEST_ID, Head, Headers, VERSION};
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderName,
@@ -39,9 +41,11 @@ use rowhouse_types::{Timestamp, limits};
 use rowhouse_wire::media::Metadata;
 use rowhouse_wire::uri::Query;
 use rowhouse_wire::version::ApiVersion;
+use shares::Shares;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// What a client that shows no acceptable token is told; its SDK wants to read an authority from it.
 const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/authorize \
@@ -78,6 +82,8 @@ pub struct TableHandlerConfig {
     pub public_key: PublicKey,
     /// Names by which this server is called, beside addresses and `localhost`.
     pub own_hosts: Vec<String>,
+    /// Turns true when the server stops: nobody waits for changes any longer.
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// What becomes of requests to an account that has the key which stands in every manual. Asked at every request: where
@@ -97,6 +103,8 @@ pub enum PublicKey {
 pub struct TableHandler {
     config: TableHandlerConfig,
     admission: Admission,
+    /// Requests that wait for changes: they are not worked on, and still are not without limit.
+    waiting: Arc<Shares>,
     bodies: body::Budget,
     answers: body::Budget,
 }
@@ -105,9 +113,15 @@ impl TableHandler {
     /// Ready to answer.
     pub fn new(config: TableHandlerConfig) -> Self {
         let admission = Admission::new(config.max_requests, config.max_scans);
+        let waiting = Shares::new(limits::CHANGES_WAITING_MAX);
+        let shown = Arc::clone(&waiting);
+        config.metrics.add_source(move |out| {
+            let help = "Requests that wait for changes now.";
+            out.gauge("rowhouse_changes_waiting", help, shown.taken() as u64);
+        });
         let bodies = body::Budget::new(config.max_body_bytes);
         let answers = body::Budget::new(config.max_body_bytes);
-        Self { config, admission, bodies, answers }
+        Self { config, admission, waiting, bodies, answers }
     }
 }
 
@@ -287,6 +301,10 @@ impl TableHandler {
             deadline: Instant::now() + page_time(&head)?,
             now,
         };
+        if let router::Route::Changes(name) = route {
+            let asker = Asker { authenticator, address: &address, head: &head, version: assumed };
+            return self.changes(cx, name, asker).await;
+        }
         if route == router::Route::Batch {
             let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
             let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));

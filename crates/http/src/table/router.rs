@@ -8,14 +8,18 @@ use super::error::Failure;
 use super::head::Head;
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::Filter;
-use rowhouse_service_table::{Action, Operation as EntityOperation, TableError};
+use rowhouse_service_table::{
+    Action, Bookmark, ChangesFrom, Operation as EntityOperation, TableError,
+};
 use rowhouse_types::{
     Access, EntityKey, FoldedName, Grant, PartitionKey, Position, RowKey, ServicePropertiesUpdate,
-    StoredPolicy, TableName, limits,
+    StoredPolicy, TableName, Timestamp, limits,
 };
+use rowhouse_wire::changes::Token;
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::{self, Resource, ResourceError};
 use rowhouse_wire::{entity, media, tables, token, xml};
+use std::time::Duration;
 
 /// Verb and resource, understood. Names and keys are still text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub(crate) enum Route {
     GetPolicies(String),
     SetPolicies(String),
     QueryEntities(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    Changes(String),
     GetEntity(Target),
     Insert(String),
     Update(Target),
@@ -93,6 +99,16 @@ pub(crate) struct QueryEntities {
     pub(crate) from: Option<Position>,
 }
 
+/// Changes of one table.
+#[derive(Debug)]
+pub(crate) struct ReadChanges {
+    pub(crate) table: TableName,
+    pub(crate) from: ChangesFrom,
+    pub(crate) top: usize,
+    /// How long to wait for one.
+    pub(crate) wait: Duration,
+}
+
 impl Route {
     /// Its name in metrics and logs.
     pub(crate) fn name(&self) -> &'static str {
@@ -104,6 +120,7 @@ impl Route {
             Self::GetPolicies(_) => "GetTableAcl",
             Self::SetPolicies(_) => "SetTableAcl",
             Self::QueryEntities(_) => "QueryEntities",
+            Self::Changes(_) => "QueryChanges",
             Self::GetEntity(_) => "GetEntity",
             Self::Insert(_) => "InsertEntity",
             Self::Update(_) => "UpdateEntity",
@@ -124,6 +141,7 @@ impl Route {
             | Self::GetTable(_)
             | Self::GetPolicies(_)
             | Self::QueryEntities(_)
+            | Self::Changes(_)
             | Self::GetEntity(_)
             | Self::GetProperties
             | Self::GetStats
@@ -162,7 +180,7 @@ impl Route {
 
     /// Whether it may read much: admitted separately, so that point reads never wait for it.
     pub(crate) fn is_scan(&self) -> bool {
-        matches!(self, Self::QueryEntities(_) | Self::QueryTables)
+        matches!(self, Self::QueryEntities(_) | Self::QueryTables | Self::Changes(_))
     }
 
     /// Largest body, in bytes; none where no body is meant.
@@ -185,7 +203,6 @@ pub(crate) fn speaks_xml(head: &Head<'_>) -> bool {
 
 /// Verb, path and options; the body comes later.
 pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
-    const OPTIONS: [&str; 4] = ["$filter", "$select", "$top", "$format"];
     let verb = head.verb()?;
     let resource = match uri::parse_resource(head.path) {
         Err(ResourceError::KeyCount { table }) if table != "Tables" => {
@@ -204,14 +221,25 @@ pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
         (Resource::Entities(table), "GET", Some("acl")) => Ok(Route::GetPolicies(table)),
         (Resource::Entities(table), "PUT", Some("acl")) => Ok(Route::SetPolicies(table)),
         (Resource::Entities(_), _, Some("acl")) => Err(Failure::Verb),
+        (Resource::Entities(table), "GET", Some("changes")) => {
+            only_options(head, &["$top", "$format"])?;
+            Ok(Route::Changes(table))
+        }
         (Resource::Entities(_), _, Some(_)) => Err(Failure::ParameterValue),
         (resource, verb, _) => {
-            let known = |name: &str| !name.starts_with('$') || OPTIONS.contains(&name);
-            if !head.query.iter().all(|(name, _)| known(name)) {
-                return Err(Failure::UnsupportedOption);
-            }
+            only_options(head, &["$filter", "$select", "$top", "$format"])?;
             odata_route(resource, verb)
         }
+    }
+}
+
+/// Refuses any other option that starts with `$`: to ignore it would give a wrong answer.
+fn only_options(head: &Head<'_>, options: &[&str]) -> Result<(), Failure> {
+    let known = |name: &str| !name.starts_with('$') || options.contains(&name);
+    if head.query.iter().all(|(name, _)| known(name)) {
+        Ok(())
+    } else {
+        Err(Failure::UnsupportedOption)
     }
 }
 
@@ -310,7 +338,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
         Route::GetProperties => Operation::GetProperties,
         Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
         Route::GetStats => Operation::GetStats,
-        Route::Batch => return Err(Failure::NotInBatch),
+        Route::Batch | Route::Changes(_) => return Err(Failure::NotInBatch),
     })
 }
 
@@ -399,6 +427,32 @@ fn top(head: &Head<'_>) -> Result<usize, Failure> {
         Ok(top) if top <= limits::PAGE_ITEMS_MAX => Ok(top),
         _ => Err(Failure::OptionValue),
     }
+}
+
+/// `comp=changes`: where to start, how many, and how long to wait.
+pub(crate) fn changes(name: String, head: &Head<'_>) -> Result<ReadChanges, Failure> {
+    let top = match top(head)? {
+        0 => return Err(Failure::OptionValue),
+        top => top,
+    };
+    let from = match head.query.get("from") {
+        None | Some("beginning") => ChangesFrom::Beginning,
+        Some("now") => ChangesFrom::Now,
+        Some(text) => ChangesFrom::After(bookmark(text).ok_or(Failure::ParameterValue)?),
+    };
+    let wait = match head.query.get("wait").map(str::parse::<u64>) {
+        None => 0,
+        Some(Ok(seconds)) if seconds <= limits::CHANGES_WAIT_SECONDS_MAX => seconds,
+        Some(_) => return Err(Failure::ParameterValue),
+    };
+    let wait = Duration::from_secs(wait);
+    Ok(ReadChanges { table: table_name(name)?, from, top, wait })
+}
+
+fn bookmark(text: &str) -> Option<Bookmark> {
+    let Token { table, created, place, told } = Token::decode(text)?;
+    let (created, told) = (Timestamp::from_ticks(created)?, usize::try_from(told).ok()?);
+    Some(Bookmark { table, created, place, told })
 }
 
 fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {

@@ -45,6 +45,11 @@ impl Shares {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
+    /// Units that are taken now.
+    pub(crate) fn taken(&self) -> usize {
+        self.lock().taken
+    }
+
     /// Takes units for an account, or nothing.
     pub(crate) fn take(self: &Arc<Self>, account: AccountId, units: usize) -> Option<Share> {
         let mut share = Share { shares: Arc::clone(self), account, units: 0 };

@@ -111,7 +111,8 @@ pub fn write_plain(out: &mut Vec<u8>, row: &Row<'_>, timestamp: bool) -> Result<
     result
 }
 
-fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
+/// Writes what the answer is about, unless nobody wants to know.
+pub(crate) fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
     if cx.level == Metadata::None {
         return;
     }
@@ -130,7 +131,11 @@ fn write_metadata(object: &mut Object<'_>, cx: &Context<'_>, suffix: &str) {
 }
 
 /// Writes what an entity consists of: annotations, keys and Timestamp, properties.
-fn write_members(object: &mut Object<'_>, cx: &Context<'_>, row: &Row<'_>) -> Result<(), Corrupt> {
+pub(crate) fn write_members(
+    object: &mut Object<'_>,
+    cx: &Context<'_>,
+    row: &Row<'_>,
+) -> Result<(), Corrupt> {
     let time = row.record.timestamp().iso();
     if cx.level == Metadata::Full {
         object.name("odata.type", "");
