@@ -14,6 +14,7 @@ use crate::ticks::Tick;
 use rowhouse_store::{Batch, Command, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashSet};
+use tokio_postgres::types::{ToSql, Type};
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const LIVE: &str =
@@ -150,8 +151,14 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
     for (partition, of_partition) in entities {
         let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
         let hashes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.hash).collect();
-        let values: Values<'_> = &[&partition.home, &partition.table, &prefixes, &hashes];
-        let rows = session.rows(LOCK, values).await?;
+        // Planned for these keys: a plan for any number of them may read the partition instead.
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&partition.home, Type::INT8),
+            (&partition.table, Type::INT8),
+            (&prefixes, Type::BYTEA_ARRAY),
+            (&hashes, Type::BYTEA_ARRAY),
+        ];
+        let rows = session.rows_once(LOCK, &values).await?;
         for row in rows {
             let (prefix, hash): (&[u8], &[u8]) = (row.get(0), row.get(1));
             let same = |key: &DbKey| key.prefix == prefix && key.hash == hash;
