@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 import moved  # noqa: E402  (the path above is what makes it importable)
+from azure.core.exceptions import AzureError  # noqa: E402
 from azure.data.tables import TableServiceClient  # noqa: E402
 from server import ACCOUNT, KEY, Server, binary  # noqa: E402
 
@@ -63,6 +64,18 @@ class Azurite:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+
+
+def write(table, batch):
+    """Azurite drops connections while it saves a large file; writing a batch again changes nothing."""
+    for attempt in range(6):
+        try:
+            table.submit_transaction([("upsert", entity) for entity in batch])
+            return
+        except AzureError:
+            if attempt == 5:
+                raise
+            time.sleep(2 ** attempt)
 
 
 def table_of(server):
@@ -110,7 +123,7 @@ def main():
             service = TableServiceClient.from_connection_string(first.connection_string)
             table, began = service.create_table(TABLE), time.monotonic()
             for batch in moved.batches(count):
-                table.submit_transaction([("upsert", entity) for entity in batch])
+                write(table, batch)
             print(f"{count} entities written to Azurite in {time.monotonic() - began:.0f} s")
             seconds = max(2.0, count / 20_000)
             expected = moved.content(table)

@@ -192,6 +192,8 @@ impl Export {
                 saved = Instant::now();
             }
         }
+        let whole = state.ranges.iter().all(|range| range.done);
+        assert!(whole, "readers end with their ranges, or with an error that is told");
         Ok(())
     }
 

@@ -87,26 +87,10 @@ pub(crate) async fn plan(
     let mut scout = Scout { client, table, partition: None, questions: 0, started: Instant::now() };
     let wanted = jobs * RANGES_PER_JOB;
     let cuts = scout.cuts(wanted).await?;
-    if !cuts.is_empty() {
-        return Ok(between(&cuts, |from, to| Range::Partitions { from, to }));
+    match scout.few_partitions(jobs).await? {
+        Some(partitions) if cuts.len() < jobs => scout.cut_rows(&partitions, wanted).await,
+        _ => Ok(between(&cuts, |from, to| Range::Partitions { from, to })),
     }
-    // All in one partition, as far as was seen: the ranges around it keep the cover whole.
-    let Some(partition) = scout.first_from("").await? else { return Ok(vec![Range::all()]) };
-    scout.partition = Some(partition.clone());
-    let cuts = scout.cuts(wanted).await?;
-    if cuts.is_empty() {
-        return Ok(vec![Range::all()]);
-    }
-    let mut ranges = vec![Range::Partitions { from: None, to: Some(partition.clone()) }];
-    ranges.extend(between(&cuts, |from, to| Range::Rows {
-        partition: partition.clone(),
-        from,
-        to,
-    }));
-    // The next partition that can be starts with the smallest character.
-    let after = format!("{partition} ");
-    ranges.push(Range::Partitions { from: Some(after), to: None });
-    Ok(ranges)
 }
 
 /// The ranges between neighbouring cuts, and before the first and after the last.
@@ -181,6 +165,38 @@ impl Scout<'_> {
         Ok(thinned(cuts, wanted.saturating_sub(1)))
     }
 
+    /// All partitions, if they are fewer than that.
+    async fn few_partitions(&mut self, most: usize) -> Result<Option<Vec<String>>, ClientError> {
+        let (mut partitions, mut from) = (Vec::new(), String::new());
+        while let Some(partition) = self.first_from(&from).await? {
+            if partitions.len() + 1 == most {
+                return Ok(None);
+            }
+            from = after_key(&partition);
+            partitions.push(partition);
+        }
+        Ok(Some(partitions))
+    }
+
+    /// Cuts each of the partitions into ranges of rows. What may lie between them is covered too.
+    async fn cut_rows(
+        &mut self,
+        partitions: &[String],
+        wanted: usize,
+    ) -> Result<Vec<Range>, ClientError> {
+        let (mut ranges, mut from) = (Vec::new(), None);
+        for partition in partitions {
+            ranges.push(Range::Partitions { from, to: Some(partition.clone()) });
+            self.partition = Some(partition.clone());
+            let cuts = self.cuts(wanted / partitions.len()).await?;
+            let rows = |from, to| Range::Rows { partition: partition.clone(), from, to };
+            ranges.extend(between(&cuts, rows));
+            from = Some(after_key(partition));
+        }
+        ranges.push(Range::Partitions { from, to: None });
+        Ok(ranges)
+    }
+
     /// The longest text that every key starts with, by halving: the first key is known.
     async fn common_prefix(&mut self, first: &str) -> Result<String, ClientError> {
         let ends: Vec<usize> =
@@ -201,7 +217,7 @@ impl Scout<'_> {
     async fn children(&mut self, prefix: &str) -> Result<Vec<String>, ClientError> {
         let mut found = Vec::new();
         // A key that is the prefix itself has no character to go on with.
-        let mut from = Some(format!("{prefix} "));
+        let mut from = Some(after_key(prefix));
         while let Some(text) = from.take().filter(|_| !self.is_tired()) {
             let Some(key) = self.first_from(&text).await? else { break };
             let Some(next) = key.strip_prefix(prefix).and_then(|rest| rest.chars().next()) else {
@@ -213,6 +229,11 @@ impl Scout<'_> {
         }
         Ok(found)
     }
+}
+
+/// The least key after this one: no character of a key is less than a blank.
+fn after_key(key: &str) -> String {
+    format!("{key} ")
 }
 
 /// The least text after all that start with this one, made of characters that keys may have.

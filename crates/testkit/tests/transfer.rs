@@ -221,7 +221,10 @@ fn no_key_is_missed_or_read_twice() {
     let only = "PartitionKey eq 'aa'";
     succeed(here, &server, &["export", "Hard", "--filter", only, "--out", "one.ndjson"]);
     succeed(here, &server, &["import", "OnePartition", "one.ndjson", "--create"]);
-    for table in ["Hard", "OnePartition"] {
+    let three = "PartitionKey eq 'aa' or PartitionKey eq 'a😀' or PartitionKey eq ''";
+    succeed(here, &server, &["export", "Hard", "--filter", three, "--out", "three.ndjson"]);
+    succeed(here, &server, &["import", "ThreePartitions", "three.ndjson", "--create"]);
+    for table in ["Hard", "OnePartition", "ThreePartitions"] {
         let expected = content(&mut server.client(), table);
         for jobs in ["1", "2", "7", "64"] {
             let file = format!("{table}-{jobs}.ndjson");
@@ -438,6 +441,12 @@ fn a_copy_that_is_killed_goes_on() {
     }
     let said = succeed(here, &from, &arguments);
     assert_eq!(said.matches("same").count(), 3, "{said}");
+    let known: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    let cut = |table: &str, kind: &str| {
+        let ranges = known["tables"][table].as_array().unwrap().iter();
+        ranges.filter(|range| range["range"].get(kind).is_some()).count()
+    };
+    assert!(cut("People", "partitions") > 3 && cut("OnePartition", "rows") > 3, "{known}");
     for (table, count) in [("People", 9000), ("OnePartition", 3000), ("Empty", 0)] {
         let copied = content(&mut to.client(), table);
         assert_eq!(copied.len(), count);
