@@ -1,0 +1,112 @@
+//! Puts entities into a store, in batches of bounded size, some of them at the same time.
+
+use crate::error::BackupError;
+use rowhouse_store::{Batch, Change, Command, Condition, Store, StoreError, TableId, Write};
+use rowhouse_types::{EntityKey, Record};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const BATCH_COMMANDS: usize = 400;
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Batches on their way: the store can write one while the next is made.
+const IN_FLIGHT: usize = 4;
+/// A store that has too much to do is asked again after this time, and so often.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+const BUSY_TRIES: usize = 600;
+
+/// Collects commands and commits them.
+///
+/// Entities have keys of their own, so their batches may overtake each other; changes of one entity must not.
+#[derive(Debug)]
+pub(crate) struct Applier {
+    store: Arc<dyn Store>,
+    batch: Vec<Command>,
+    bytes: usize,
+    in_flight: JoinSet<Result<(), StoreError>>,
+}
+
+impl Applier {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, batch: Vec::new(), bytes: 0, in_flight: JoinSet::new() }
+    }
+
+    /// An entity as it was. The one of this key may be there: then it was restored before.
+    pub(crate) async fn entity(
+        &mut self,
+        table: TableId,
+        key: EntityKey,
+        record: Record,
+    ) -> Result<(), BackupError> {
+        self.push(table, key, Write::Restore(record), IN_FLIGHT).await
+    }
+
+    /// A change as it was made, after all that came before it.
+    pub(crate) async fn change(
+        &mut self,
+        table: TableId,
+        change: Change,
+    ) -> Result<(), BackupError> {
+        match change.record {
+            Some(record) => self.push(table, change.key, Write::Restore(record), 1).await,
+            None => self.push(table, change.key, Write::Delete, 1).await,
+        }
+    }
+
+    async fn push(
+        &mut self,
+        table: TableId,
+        key: EntityKey,
+        write: Write,
+        in_flight: usize,
+    ) -> Result<(), BackupError> {
+        let record = match &write {
+            Write::Restore(record) => record.as_bytes().len(),
+            _ => 0,
+        };
+        self.bytes += key.partition.as_str().len() + key.row.as_str().len() + record;
+        self.batch.push(Command::Entity { table, key, condition: Condition::Any, write });
+        if BATCH_COMMANDS <= self.batch.len() || BATCH_BYTES <= self.bytes {
+            self.send(in_flight).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits what was collected, once fewer than so many batches are on their way.
+    async fn send(&mut self, in_flight: usize) -> Result<(), BackupError> {
+        self.wait_until_fewer_than(in_flight).await?;
+        self.bytes = 0;
+        let batch = Batch { commands: std::mem::take(&mut self.batch) };
+        self.in_flight.spawn(commit(Arc::clone(&self.store), batch));
+        Ok(())
+    }
+
+    /// Returns when everything is in the store.
+    pub(crate) async fn settle(&mut self) -> Result<(), BackupError> {
+        if !self.batch.is_empty() {
+            self.send(1).await?;
+        }
+        self.wait_until_fewer_than(1).await
+    }
+
+    async fn wait_until_fewer_than(&mut self, count: usize) -> Result<(), BackupError> {
+        while count <= self.in_flight.len() {
+            match self.in_flight.join_next().await {
+                Some(Ok(committed)) => committed?,
+                Some(Err(panic)) => return Err(StoreError::unavailable(panic).into()),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn commit(store: Arc<dyn Store>, batch: Batch) -> Result<(), StoreError> {
+    for _ in 0..BUSY_TRIES {
+        match store.commit(batch.clone()).await {
+            Err(StoreError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+            outcome => return outcome.map(drop),
+        }
+    }
+    Err(StoreError::Busy)
+}

@@ -1,0 +1,97 @@
+//! All accounts and tables of a store or a backup.
+
+use crate::error::BackupError;
+use rowhouse_store::{Account, AccountId, Snapshot, StoreError, Table, TableId};
+use rowhouse_types::{AccountName, TableName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What a sealed key begins with that is not sealed at all.
+const UNSEALED: u8 = 0;
+
+/// Accounts in the order of their names, tables in the order of their ids.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    /// Every account.
+    pub accounts: Vec<Account>,
+    /// Every table.
+    pub tables: Vec<Table>,
+}
+
+impl Catalogue {
+    /// Everything that the snapshot shows.
+    pub(crate) async fn of(snapshot: &dyn Snapshot) -> Result<Self, StoreError> {
+        let mut catalogue = Self::default();
+        for account in snapshot.accounts().await? {
+            let tables = snapshot.tables(account.id).await?;
+            catalogue.tables.extend(tables.iter().map(|table| Table::clone(table)));
+            catalogue.accounts.push(Account::clone(&account));
+        }
+        catalogue.tables.sort_unstable_by_key(|table| table.id);
+        Ok(catalogue)
+    }
+
+    /// Whether every table has an account, and no two the same name in it.
+    pub(crate) fn check(&self) -> Result<(), BackupError> {
+        let accounts: BTreeSet<AccountId> =
+            self.accounts.iter().map(|account| account.id).collect();
+        if accounts.len() < self.accounts.len() {
+            return Err(BackupError::damaged(0, "two accounts have the same id"));
+        }
+        let mut names = BTreeSet::new();
+        for table in &self.tables {
+            if !accounts.contains(&table.account) {
+                return Err(BackupError::damaged(0, "a table has no account"));
+            }
+            if !names.insert((table.account, table.name.folded())) {
+                return Err(BackupError::damaged(0, "two tables have the same name"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An account by its name.
+    pub fn account(&self, name: &AccountName) -> Option<&Account> {
+        let found = self.accounts.binary_search_by(|account| account.name.cmp(name)).ok()?;
+        self.accounts.get(found)
+    }
+
+    /// A table by its name.
+    pub fn table(&self, account: &AccountName, name: &TableName) -> Option<&Table> {
+        let account = self.account(account)?.id;
+        self.tables.iter().find(|table| table.account == account && table.name.is_same(name))
+    }
+
+    /// The name of an account that a table belongs to.
+    pub fn owner(&self, table: &Table) -> Option<&str> {
+        let owner = self.accounts.iter().find(|account| account.id == table.account);
+        owner.map(|account| account.name.as_str())
+    }
+
+    /// Whether keys need the master key that they were sealed with.
+    pub fn is_sealed(&self) -> bool {
+        let sealed = |key: &[u8]| key.first().is_some_and(|&form| form != UNSEALED);
+        self.accounts.iter().any(|account| account.keys.iter().any(|key| sealed(key)))
+    }
+
+    /// Whether this can be a later state of that one: what has the same id is the same thing, and if there
+    /// was anything then something of it is still there.
+    pub fn continues(&self, earlier: &Self) -> bool {
+        type Born<'a> = (Timestamp, &'a AccountName);
+        let before: BTreeMap<AccountId, Born<'_>> = earlier
+            .accounts
+            .iter()
+            .map(|account| (account.id, (account.created, &account.name)))
+            .collect();
+        let common = |account: &&Account| before.contains_key(&account.id);
+        let same = |account: &Account| {
+            before.get(&account.id).is_none_or(|born| *born == (account.created, &account.name))
+        };
+        let tables: HashMap<TableId, Timestamp> =
+            earlier.tables.iter().map(|table| (table.id, table.created)).collect();
+        let same_table =
+            |table: &Table| tables.get(&table.id).is_none_or(|created| *created == table.created);
+        (before.is_empty() || self.accounts.iter().any(|account| common(&account)))
+            && self.accounts.iter().all(same)
+            && self.tables.iter().all(same_table)
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong with a backup, in words that say what to do next.
+
+use rowhouse_store::StoreError;
+use rowhouse_types::{AccountName, Guid, TableName};
+use std::io;
+
+/// What is wrong with the bytes of a backup. Each is said of the file: "FILE is damaged ...".
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It begins with something else.
+    #[error("is not a Rowhouse backup")]
+    Foreign,
+    /// Written by a release that this one knows nothing of.
+    #[error(
+        "was written by a newer release (format {found}, this one reads up to {known}): use that \
+         release, or a later one"
+    )]
+    Newer {
+        /// Its format.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// It has no end.
+    #[error("is cut short after {at} bytes: it was not copied whole, or the backup did not finish")]
+    Truncated {
+        /// How much there is.
+        at: u64,
+    },
+    /// What was written is not what is read.
+    #[error("is damaged at byte {at} ({what}): use another copy, or another backup")]
+    Damaged {
+        /// Where the part begins that is wrong.
+        at: u64,
+        /// What was noticed.
+        what: &'static str,
+    },
+    /// There are bytes behind its end.
+    #[error("goes on behind its end at byte {at}: it is not what the backup wrote")]
+    Overlong {
+        /// Where it should have ended.
+        at: u64,
+    },
+    /// The system does not give its bytes.
+    #[error("cannot be read ({0})")]
+    Io(#[from] io::Error),
+}
+
+/// Why a backup is not made, or not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The bytes are not in order.
+    #[error("the backup {0}")]
+    File(#[from] FileError),
+    /// Nobody takes what is written any more.
+    #[error("the backup cannot be written ({0})")]
+    Sink(#[source] io::Error),
+    /// The store refuses or cannot.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The changes since the base are not there.
+    #[error(
+        "the changes since that backup are not kept, or no longer: take a full backup instead, and \
+         see to it that changes are kept for longer than it is from one backup to the next"
+    )]
+    ChangesNotKept,
+    /// One is being made.
+    #[error("another backup or restore is at work: wait for its end")]
+    Busy,
+    /// The first of several is not a full one.
+    #[error(
+        "backup {id} is incremental: restore it together with the full backup and all that are \
+         between them, in the order in which they were taken"
+    )]
+    NotFull {
+        /// Which backup.
+        id: Guid,
+    },
+    /// One does not follow the one before it.
+    #[error(
+        "backup {id} does not follow backup {before}, which is before it: name a full backup and then \
+         its incremental ones in the order in which they were taken"
+    )]
+    Chain {
+        /// Which one.
+        id: Guid,
+        /// What stands before it.
+        before: Guid,
+    },
+    /// Two backups are of different stores.
+    #[error(
+        "the backups {id} and {before} are not of the same data: they cannot follow each other"
+    )]
+    OtherOrigin {
+        /// Which one.
+        id: Guid,
+        /// What stands before it.
+        before: Guid,
+    },
+    /// The store has accounts.
+    #[error("there are accounts already: a backup is restored only where nothing is")]
+    NotEmpty,
+    /// The store is half of another backup.
+    #[error(
+        "the restore of backup {id} was begun there and is not finished: finish that one, or choose \
+         another place"
+    )]
+    OtherRestore {
+        /// Which backup.
+        id: Guid,
+    },
+    /// A file is not the one that was looked at first.
+    #[error("the backup has changed while it was restored: begin again")]
+    Changed,
+    /// The backup has no such table.
+    #[error("the backup has no table {table} in an account {account}")]
+    NoSuchTable {
+        /// The account.
+        account: AccountName,
+        /// The table.
+        table: TableName,
+    },
+    /// The account to restore into is not there.
+    #[error("there is no account {0} to restore the table into")]
+    NoSuchAccount(AccountName),
+    /// The new name is taken.
+    #[error("there is a table {0} already: choose another name")]
+    TableExists(TableName),
+    /// What a restore had made could not be taken back.
+    #[error("{reason}; the table is there in part, and could not be dropped ({again}): drop it")]
+    LeftOver {
+        /// Why the restore failed.
+        reason: String,
+        /// Why the table was not dropped.
+        again: StoreError,
+    },
+}
+
+impl BackupError {
+    pub(crate) fn damaged(at: u64, what: &'static str) -> Self {
+        Self::File(FileError::Damaged { at, what })
+    }
+}

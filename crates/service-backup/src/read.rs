@@ -1,0 +1,240 @@
+//! Takes a backup apart, in order, and believes nothing that it has not checked.
+
+use crate::error::{BackupError, FileError};
+use crate::fields::{Fields, Offence};
+use crate::frame::{Frame, FrameReader, Kind};
+use crate::items::{self, Extent, Header, Totals};
+use rowhouse_store::{Account, Change, Table, TableId};
+use rowhouse_types::{AccountName, EntityKey, Record};
+use std::collections::VecDeque;
+use tokio::io::AsyncRead;
+
+/// A part of a backup, in the order in which they come.
+#[derive(Debug)]
+pub enum Part {
+    /// Some of the accounts, in the order of their names.
+    Accounts(Vec<Account>),
+    /// Some of the tables, in the order of their ids.
+    Tables(Vec<Table>),
+    /// Some of the entities of a table. Tables come in the order of their ids.
+    Entities(Entities),
+    /// A table has no more entities.
+    TableEnd(TableId),
+    /// Some of the changes.
+    Changes(Vec<Change>),
+    /// The backup is whole.
+    End(Totals),
+}
+
+/// Entities of one table, in the order of their keys.
+#[derive(Debug)]
+pub struct Entities {
+    /// The table, by the id that it had.
+    pub table: TableId,
+    /// Keys and records.
+    pub entities: Vec<(EntityKey, Record)>,
+}
+
+/// Reads one backup. Takes exactly its bytes from the source, so that another may follow.
+pub struct Reader<R> {
+    frames: FrameReader<R>,
+    header: Header,
+    seen: Seen,
+}
+
+/// What has been read, as far as what follows must fit it.
+#[derive(Debug, Default)]
+struct Seen {
+    totals: Totals,
+    /// The kind of the last frame.
+    last: Option<Kind>,
+    last_account: Option<AccountName>,
+    last_table: Option<TableId>,
+    /// Tables whose entities have not all been read.
+    awaited: VecDeque<TableId>,
+    /// Of the first of these.
+    entities: u64,
+    last_key: Option<EntityKey>,
+}
+
+impl<R> std::fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Reads the beginning.
+    pub async fn begin(source: R) -> Result<Self, BackupError> {
+        Self::begin_if_any(source).await?.ok_or(BackupError::File(FileError::Foreign))
+    }
+
+    /// Reads the beginning, unless the source has nothing more.
+    pub async fn begin_if_any(source: R) -> Result<Option<Self>, BackupError> {
+        let Some(mut frames) = FrameReader::begin(source).await? else { return Ok(None) };
+        let Frame { kind, content, at, .. } = frames.next().await?;
+        if kind != Kind::Header {
+            return Err(BackupError::damaged(at, "it does not begin with a header"));
+        }
+        let header = Header::decode(Fields::new(&content));
+        let header = header.map_err(|what| BackupError::damaged(at, what))?;
+        Ok(Some(Self { frames, header, seen: Seen::default() }))
+    }
+
+    /// What the backup says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many bytes have been read.
+    pub fn position(&self) -> u64 {
+        self.frames.position()
+    }
+
+    /// How many entities and changes have been read.
+    pub fn items(&self) -> u64 {
+        self.seen.totals.entities + self.seen.totals.changes
+    }
+
+    /// The next part. After [`Part::End`] there is none.
+    pub async fn next(&mut self) -> Result<Part, BackupError> {
+        let frame = self.frames.next().await?;
+        let at = frame.at;
+        let part = decode(&self.header, &mut self.seen, &frame);
+        part.map_err(|what| BackupError::damaged(at, what))
+    }
+
+    /// Fails unless the source ends with the backup.
+    pub async fn expect_nothing_more(&mut self) -> Result<(), BackupError> {
+        let at = self.position();
+        let ended = self.frames.is_at_end().await?;
+        if ended { Ok(()) } else { Err(FileError::Overlong { at }.into()) }
+    }
+
+    /// The source, behind the backup.
+    pub fn into_inner(self) -> R {
+        self.frames.into_inner()
+    }
+}
+
+fn decode(header: &Header, seen: &mut Seen, frame: &Frame) -> Result<Part, Offence> {
+    seen.follow(header, frame.kind)?;
+    let fields = Fields::new(&frame.content);
+    match frame.kind {
+        Kind::Header => Err("there is a second header"),
+        Kind::Accounts => seen.accounts(items::accounts(fields)?),
+        Kind::Tables => seen.tables(items::tables(fields)?),
+        Kind::Entities => seen.entities(items::entities(fields)?),
+        Kind::TableEnd => seen.table_end(items::table_end(fields)?),
+        Kind::Changes => seen.changes(header, items::changes(fields)?),
+        Kind::End => {
+            let (totals, digest) = Totals::decode(fields)?;
+            if digest != frame.digest_before {
+                return Err("the digest of the whole differs");
+            }
+            seen.end(header, totals)
+        }
+    }
+}
+
+impl Seen {
+    /// Whether a frame of that kind may come now.
+    fn follow(&mut self, header: &Header, kind: Kind) -> Result<(), Offence> {
+        let stage = |kind: Kind| match kind {
+            Kind::Header => 0,
+            Kind::Accounts => 1,
+            Kind::Tables => 2,
+            Kind::Entities | Kind::TableEnd | Kind::Changes => 3,
+            Kind::End => 4,
+        };
+        let full = header.extent == Extent::Full;
+        let belongs = match kind {
+            Kind::Entities | Kind::TableEnd => full,
+            Kind::Changes => !full,
+            Kind::Header | Kind::Accounts | Kind::Tables | Kind::End => true,
+        };
+        if !belongs || self.last.is_some_and(|last| stage(kind) < stage(last)) {
+            return Err("a frame is not where it belongs");
+        }
+        if self.last == Some(Kind::End) {
+            return Err("there is a frame behind the last");
+        }
+        self.last = Some(kind);
+        Ok(())
+    }
+
+    fn accounts(&mut self, accounts: Vec<Account>) -> Result<Part, Offence> {
+        for account in &accounts {
+            if self.last_account.as_ref().is_some_and(|last| account.name <= *last) {
+                return Err("accounts are out of order");
+            }
+            self.last_account = Some(account.name.clone());
+        }
+        self.totals.accounts += accounts.len() as u64;
+        Ok(Part::Accounts(accounts))
+    }
+
+    fn tables(&mut self, tables: Vec<Table>) -> Result<Part, Offence> {
+        for table in &tables {
+            if self.last_table.is_some_and(|last| table.id <= last) {
+                return Err("tables are out of order");
+            }
+            self.last_table = Some(table.id);
+            self.awaited.push_back(table.id);
+        }
+        self.totals.tables += tables.len() as u64;
+        Ok(Part::Tables(tables))
+    }
+
+    fn entities(&mut self, frame: items::EntityFrame) -> Result<Part, Offence> {
+        let (table, before, entities) = frame;
+        if self.awaited.front() != Some(&table) || before != self.entities {
+            return Err("entities are not where they belong");
+        }
+        for (key, _) in &entities {
+            if self.last_key.as_ref().is_some_and(|last| key <= last) {
+                return Err("entities are out of order");
+            }
+            self.last_key = Some(key.clone());
+        }
+        self.entities += entities.len() as u64;
+        self.totals.entities += entities.len() as u64;
+        Ok(Part::Entities(Entities { table, entities }))
+    }
+
+    fn table_end(&mut self, ended: (TableId, u64)) -> Result<Part, Offence> {
+        if self.awaited.pop_front() != Some(ended.0) {
+            return Err("a table ends that was not there");
+        }
+        if self.entities != ended.1 {
+            return Err("a table has another number of entities");
+        }
+        (self.entities, self.last_key) = (0, None);
+        Ok(Part::TableEnd(ended.0))
+    }
+
+    fn changes(&mut self, header: &Header, changes: Vec<Change>) -> Result<Part, Offence> {
+        let Extent::Incremental(base) = header.extent else {
+            return Err("a full backup has no changes");
+        };
+        let within = |change: &Change| base.place < change.place && change.place <= header.place;
+        if !changes.iter().all(within) {
+            return Err("a change does not belong to this backup");
+        }
+        if !changes.iter().all(|change| self.awaited.binary_search(&change.table).is_ok()) {
+            return Err("a change is of a table that is not there");
+        }
+        self.totals.changes += changes.len() as u64;
+        Ok(Part::Changes(changes))
+    }
+
+    fn end(&self, header: &Header, totals: Totals) -> Result<Part, Offence> {
+        if header.extent == Extent::Full && !self.awaited.is_empty() {
+            return Err("a table is missing");
+        }
+        if totals != self.totals {
+            return Err("the numbers at its end differ");
+        }
+        Ok(Part::End(totals))
+    }
+}

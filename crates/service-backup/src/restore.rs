@@ -1,0 +1,189 @@
+//! A full backup, and the incremental ones that follow it, into an empty store.
+//!
+//! Backups are read twice: once to know that they are in order and what they end in, and once to restore
+//! them. Only accounts and tables of the last one are made, under the names that they had then; of the
+//! entities and changes only theirs. Every step may be made twice, so a restore that was interrupted goes on
+//! from where it last noted that it was ([`crate::marker`]).
+
+use crate::apply::Applier;
+use crate::catalogue::Catalogue;
+use crate::error::{BackupError, FileError};
+use crate::marker::{Marker, Place};
+use crate::read::{Part, Reader};
+use crate::survey::{Progress, Survey, check_chain};
+use rowhouse_store::{Account, AccountId, NewAccount, Store, StoreError, Table, TableId};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use tokio::io::AsyncRead;
+
+/// After so many frames it is noted how far a restore has got.
+const PARTS_BETWEEN_NOTES: u64 = 16;
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Accounts.
+    pub accounts: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Entities of the full backup and changes of the others that were put into the store this time.
+    pub items: u64,
+    /// Whether an earlier attempt had begun it.
+    pub resumed: bool,
+}
+
+/// Restores the backups that were surveyed; `open` gives their bytes again, by their number.
+///
+/// The store must be empty, or hold an unfinished restore of the same backups. While it is at work, and until
+/// it is finished, [`crate::unfinished`] tells so.
+pub async fn restore<R: AsyncRead + Unpin>(
+    store: Arc<dyn Store>,
+    surveys: &[Survey],
+    mut open: impl FnMut(usize) -> io::Result<R>,
+    mut progress: impl FnMut(Progress),
+) -> Result<Restored, BackupError> {
+    check_chain(surveys)?;
+    let Some(last) = surveys.last() else { return Ok(Restored::default()) };
+    let marker = Marker::set(&*store, last.header.id, &last.catalogue).await?;
+    let resumed = marker.reached != Place::default();
+    let tables = rebuild(&*store, &last.catalogue).await?;
+    let mut restore =
+        Restore { applier: Applier::new(Arc::clone(&store)), store, marker, tables, items: 0 };
+    let mut before = Progress::default();
+    for (index, survey) in surveys.iter().enumerate() {
+        let file = u32::try_from(index).expect("nobody names so many files");
+        if restore.marker.reached.file <= file {
+            let mut reader = Reader::begin(open(index).map_err(FileError::Io)?).await?;
+            if *reader.header() != survey.header {
+                return Err(BackupError::Changed);
+            }
+            restore
+                .file(file, &mut reader, |here| {
+                    progress(Progress {
+                        bytes: before.bytes + here.bytes,
+                        items: before.items + here.items,
+                    });
+                })
+                .await?;
+        }
+        before.bytes += survey.bytes;
+        before.items += survey.totals.entities + survey.totals.changes;
+    }
+    let items = restore.items;
+    restore.marker.remove(&*restore.store).await?;
+    let Catalogue { accounts, tables } = &last.catalogue;
+    Ok(Restored { accounts: accounts.len() as u64, tables: tables.len() as u64, items, resumed })
+}
+
+/// A restore at work.
+struct Restore {
+    store: Arc<dyn Store>,
+    applier: Applier,
+    marker: Marker,
+    /// The new id of each table, by the one that it had.
+    tables: HashMap<TableId, TableId>,
+    items: u64,
+}
+
+impl Restore {
+    async fn file<R: AsyncRead + Unpin>(
+        &mut self,
+        file: u32,
+        reader: &mut Reader<R>,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<(), BackupError> {
+        let mut parts = 0;
+        loop {
+            let part = reader.next().await?;
+            if let Part::End(_) = part {
+                break;
+            }
+            parts += 1;
+            let here = Place { file, parts };
+            if self.marker.reached < here {
+                self.part(part).await?;
+                if parts.is_multiple_of(PARTS_BETWEEN_NOTES) {
+                    self.note(here).await?;
+                }
+            }
+            progress(Progress { bytes: reader.position(), items: reader.items() });
+        }
+        self.note(Place { file: file + 1, parts: 0 }).await
+    }
+
+    async fn note(&mut self, place: Place) -> Result<(), BackupError> {
+        self.applier.settle().await?;
+        self.marker.reach(&*self.store, place).await?;
+        Ok(())
+    }
+
+    async fn part(&mut self, part: Part) -> Result<(), BackupError> {
+        match part {
+            Part::Entities(frame) => {
+                let Some(&table) = self.tables.get(&frame.table) else { return Ok(()) };
+                self.items += frame.entities.len() as u64;
+                for (key, record) in frame.entities {
+                    self.applier.entity(table, key, record).await?;
+                }
+            }
+            Part::Changes(changes) => {
+                for change in changes {
+                    let Some(&table) = self.tables.get(&change.table) else { continue };
+                    self.items += 1;
+                    self.applier.change(table, change).await?;
+                }
+            }
+            Part::Accounts(_) | Part::Tables(_) | Part::TableEnd(_) | Part::End(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Makes what is missing of accounts and tables, and returns the new ids of the tables.
+async fn rebuild(
+    store: &dyn Store,
+    catalogue: &Catalogue,
+) -> Result<HashMap<TableId, TableId>, StoreError> {
+    let mut accounts = HashMap::new();
+    for account in &catalogue.accounts {
+        accounts.insert(account.id, rebuild_account(store, account).await?);
+    }
+    let mut tables = HashMap::new();
+    for table in &catalogue.tables {
+        if let Some(&account) = accounts.get(&table.account) {
+            tables.insert(table.id, rebuild_table(store, account, table).await?);
+        }
+    }
+    Ok(tables)
+}
+
+async fn rebuild_account(store: &dyn Store, saved: &Account) -> Result<AccountId, StoreError> {
+    let account = if let Some(account) = store.account(&saved.name).await? {
+        account
+    } else {
+        let new = NewAccount { name: saved.name.clone(), keys: saved.keys.clone() };
+        store.create_account(new).await?
+    };
+    for (name, value) in &saved.settings {
+        if account.settings.get(name) != Some(value) {
+            store.set_account_setting(account.id, name, Some(value.clone())).await?;
+        }
+    }
+    Ok(account.id)
+}
+
+async fn rebuild_table(
+    store: &dyn Store,
+    account: AccountId,
+    saved: &Table,
+) -> Result<TableId, StoreError> {
+    let table = match store.table(account, &saved.name).await? {
+        Some(table) => table,
+        None => store.create_table(account, &saved.name, saved.placement.clone()).await?,
+    };
+    if table.policies != saved.policies {
+        store.set_policies(table.id, saved.policies.clone()).await?;
+    }
+    Ok(table.id)
+}

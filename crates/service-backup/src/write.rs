@@ -1,0 +1,244 @@
+//! Makes a backup from a snapshot, frame by frame.
+//!
+//! Frames are compressed on threads that may block, one while the next page is read: whoever is being served
+//! does not wait for it.
+
+use crate::catalogue::Catalogue;
+use crate::error::BackupError;
+use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
+use crate::items::{self, Base, Extent, Header, Totals};
+use rowhouse_store::{
+    Change, ChangesWanted, Conflict, Page, Scan, Snapshot, Store, StoreError, TableId,
+};
+use rowhouse_types::{Guid, KeyRange, Rows, Timestamp, limits};
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::task::JoinHandle;
+
+/// Most entities in a frame: short ones fill it before its bytes do.
+const FRAME_ITEMS: usize = 16 * 1024;
+/// How long the changes up to the snapshot are waited for, where it takes a moment until all are in order.
+const CHANGES_TIME: Duration = Duration::from_secs(30);
+/// How often they are asked for meanwhile.
+const CHANGES_PAUSE: Duration = Duration::from_millis(20);
+
+/// Which backup is made, when and by what.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Names it.
+    pub id: Guid,
+    /// When it begins.
+    pub taken: Timestamp,
+    /// The release.
+    pub product: Box<str>,
+}
+
+impl About {
+    fn header(self, place: u64, extent: Extent) -> Header {
+        Header { id: self.id, taken: self.taken, place, extent, product: self.product }
+    }
+}
+
+/// Writes everything that the snapshot shows.
+pub async fn write_full<W: AsyncWrite + Unpin>(
+    snapshot: &dyn Snapshot,
+    about: About,
+    sink: W,
+) -> Result<Totals, BackupError> {
+    let header = about.header(snapshot.place(), Extent::Full);
+    let catalogue = Catalogue::of(snapshot).await?;
+    let mut out = Writer::begin(sink, &header).await?;
+    out.catalogue(&catalogue).await?;
+    for table in &catalogue.tables {
+        out.table(snapshot, table.id).await?;
+    }
+    out.end().await
+}
+
+/// Writes all accounts and tables that the snapshot shows, and what has changed of entities since the base.
+///
+/// Changes of tables that are no longer there are left out. The snapshot is let go of before the changes are
+/// read. Fails with [`BackupError::ChangesNotKept`] before anything is written if some of them are not there.
+pub async fn write_incremental<W: AsyncWrite + Unpin>(
+    store: &dyn Store,
+    snapshot: Box<dyn Snapshot>,
+    base: Base,
+    about: About,
+    sink: W,
+) -> Result<Totals, BackupError> {
+    let place = snapshot.place();
+    check_kept(store, base, place).await?;
+    let catalogue = Catalogue::of(&*snapshot).await?;
+    drop(snapshot);
+    let mut out = Writer::begin(sink, &about.header(place, Extent::Incremental(base))).await?;
+    out.catalogue(&catalogue).await?;
+    let tables: HashSet<TableId> = catalogue.tables.iter().map(|table| table.id).collect();
+    let mut after = base.place;
+    let give_up = Instant::now() + CHANGES_TIME;
+    while after < place {
+        let changes = store.changes(wanted(after)).await.map_err(not_kept)?;
+        if changes.next <= after {
+            if give_up <= Instant::now() {
+                let late = "the changes up to the snapshot did not arrive in time";
+                return Err(StoreError::unavailable(late).into());
+            }
+            tokio::time::sleep(CHANGES_PAUSE).await;
+        }
+        after = after.max(changes.next);
+        let belongs = |change: &Change| change.place <= place && tables.contains(&change.table);
+        out.changes(changes.changes.into_iter().filter(belongs).collect()).await?;
+    }
+    out.end().await
+}
+
+fn wanted(after: u64) -> ChangesWanted {
+    ChangesWanted {
+        after,
+        table: None,
+        limit: FRAME_ITEMS,
+        max_bytes: FRAME_BYTES,
+        wait_until: Instant::now(),
+    }
+}
+
+/// Whether all changes since the base are there.
+pub(crate) async fn check_kept(
+    store: &dyn Store,
+    base: Base,
+    place: u64,
+) -> Result<(), BackupError> {
+    let kept = store.kept_changes().await?;
+    let reaches = kept.is_some_and(|kept| kept.after <= base.place) && base.place <= place;
+    if reaches { Ok(()) } else { Err(BackupError::ChangesNotKept) }
+}
+
+fn not_kept(error: StoreError) -> BackupError {
+    match error {
+        StoreError::Rejected { reason: Conflict::ChangesNotKept, .. } => {
+            BackupError::ChangesNotKept
+        }
+        error => error.into(),
+    }
+}
+
+/// A backup in the making.
+struct Writer<W> {
+    sink: W,
+    /// The frame that is being compressed, and the maker of frames with it.
+    pending: JoinHandle<Result<(FrameMaker, Vec<u8>), BackupError>>,
+    totals: Totals,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    async fn begin(sink: W, header: &Header) -> Result<Self, BackupError> {
+        let begin = || FrameMaker::begin().map_err(BackupError::Sink);
+        let pending = tokio::task::spawn_blocking(begin);
+        let mut out = Self { sink, pending, totals: Totals::default() };
+        let header = header.encode();
+        out.put(Kind::Header, move |_| Ok(header)).await?;
+        Ok(out)
+    }
+
+    /// Sends the frame before and begins one with the content that is made on the other thread.
+    async fn put(
+        &mut self,
+        kind: Kind,
+        content: impl FnOnce(&FrameMaker) -> Result<Vec<u8>, StoreError> + Send + 'static,
+    ) -> Result<(), BackupError> {
+        let mut maker = self.settle().await?;
+        self.pending = tokio::task::spawn_blocking(move || {
+            let content = content(&maker)?;
+            let frame = maker.frame(kind, &content).map_err(BackupError::Sink)?;
+            Ok((maker, frame))
+        });
+        Ok(())
+    }
+
+    /// Sends the frame that is being made.
+    async fn settle(&mut self) -> Result<FrameMaker, BackupError> {
+        let made = (&mut self.pending).await;
+        let (maker, frame) = made.map_err(|error| BackupError::Sink(io::Error::other(error)))??;
+        self.sink.write_all(&frame).await.map_err(BackupError::Sink)?;
+        Ok(maker)
+    }
+
+    async fn catalogue(&mut self, catalogue: &Catalogue) -> Result<(), BackupError> {
+        self.totals.accounts = catalogue.accounts.len() as u64;
+        self.totals.tables = catalogue.tables.len() as u64;
+        self.items(Kind::Accounts, &catalogue.accounts, items::put_account).await?;
+        self.items(Kind::Tables, &catalogue.tables, items::put_table).await
+    }
+
+    /// As many frames as the things need.
+    async fn items<T>(
+        &mut self,
+        kind: Kind,
+        things: &[T],
+        put: impl Fn(&mut Vec<u8>, &T),
+    ) -> Result<(), BackupError> {
+        let mut content = Vec::new();
+        for (index, thing) in things.iter().enumerate() {
+            put(&mut content, thing);
+            if FRAME_BYTES <= content.len() || index + 1 == things.len() {
+                let content = std::mem::take(&mut content);
+                self.put(kind, move |_| Ok(content)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn table(&mut self, snapshot: &dyn Snapshot, table: TableId) -> Result<(), BackupError> {
+        let mut range = KeyRange::all();
+        let mut count = 0;
+        loop {
+            let Page { rows, next, .. } = snapshot.scan(table, page(range)).await?;
+            let before = count;
+            count += rows.len() as u64;
+            if !rows.is_empty() {
+                self.put(Kind::Entities, move |_| entities(table, before, &rows)).await?;
+            }
+            match next {
+                Some(start) => range = KeyRange { start, end: None },
+                None => break,
+            }
+        }
+        self.totals.entities += count;
+        self.put(Kind::TableEnd, move |_| Ok(items::encode_table_end(table, count))).await
+    }
+
+    async fn changes(&mut self, changes: Vec<Change>) -> Result<(), BackupError> {
+        self.totals.changes += changes.len() as u64;
+        self.items(Kind::Changes, &changes, items::put_change).await
+    }
+
+    async fn end(mut self) -> Result<Totals, BackupError> {
+        let totals = self.totals;
+        self.put(Kind::End, move |maker| Ok(totals.encode(&maker.digest()))).await?;
+        self.settle().await?;
+        self.sink.flush().await.map_err(BackupError::Sink)?;
+        self.sink.shutdown().await.map_err(BackupError::Sink)?;
+        Ok(totals)
+    }
+}
+
+/// The content of a frame.
+fn entities(table: TableId, before: u64, rows: &Rows) -> Result<Vec<u8>, StoreError> {
+    let mut content = Vec::with_capacity(rows.byte_len() + 8 * rows.len() + 16);
+    items::put_entities_head(&mut content, table, before);
+    for row in rows.iter() {
+        items::put_entity(&mut content, &row?);
+    }
+    Ok(content)
+}
+
+fn page(range: KeyRange) -> Scan {
+    Scan {
+        ranges: vec![range],
+        filter: None,
+        limit: FRAME_ITEMS,
+        max_bytes: FRAME_BYTES,
+        deadline: Instant::now() + Duration::from_millis(limits::PAGE_MILLIS_MAX),
+    }
+}

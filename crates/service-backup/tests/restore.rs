@@ -1,0 +1,325 @@
+//! What is backed up comes back: all of it, as it was at one moment, and in spite of interruptions.
+
+mod support;
+
+use proptest::prelude::*;
+use rowhouse_service_backup::{BackupError, Survey, restore, unfinished};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use support::{DAY, World, look};
+use tokio::io::{AsyncRead, ReadBuf};
+
+#[tokio::test]
+async fn everything_comes_back_as_it_was() {
+    let (old, new) = (World::new(1), World::new(2));
+    old.fill().await;
+    let backup = old.full().await;
+    let restored = new.restore(&[&backup]).await.unwrap();
+    assert_eq!((restored.accounts, restored.tables, restored.items), (2, 4, 303));
+    assert!(!restored.resumed);
+    assert_eq!(new.dump().await, old.dump().await);
+    assert_eq!(unfinished(&*new.store).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_survey_tells_what_there_is() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let Survey { header, catalogue, items, totals, bytes } = look(&backup).await.unwrap();
+    assert_eq!((totals.accounts, totals.tables, totals.entities, totals.changes), (2, 4, 303, 0));
+    assert_eq!(bytes, backup.len() as u64);
+    assert_eq!(&*header.product, "0.0.0");
+    let people = catalogue.table(&"first".parse().unwrap(), &"PEOPLE".parse().unwrap()).unwrap();
+    assert_eq!(items.get(&people.id), Some(&300));
+    assert!(!catalogue.is_sealed());
+}
+
+/// An empty store is one too.
+#[tokio::test]
+async fn nothing_comes_back_as_nothing() {
+    let (old, new) = (World::new(1), World::new(2));
+    let backup = old.full().await;
+    new.restore(&[&backup]).await.unwrap();
+    assert!(new.dump().await.is_empty());
+}
+
+#[tokio::test]
+async fn later_timestamps_are_later() {
+    let (old, new) = (World::new(1_000_000), World::new(2));
+    old.fill().await;
+    new.restore(&[&old.full().await]).await.unwrap();
+    let table = new.find("second", "Things").await.unwrap();
+    let stamp = |bytes: &[u8]| u64::from_le_bytes(bytes[1..9].try_into().unwrap());
+    let before = new.entities(table.id).await.iter().map(|(_, bytes)| stamp(bytes)).max();
+    new.put(table.id, "new", "", 1).await;
+    let after = new.entities(table.id).await.iter().map(|(_, bytes)| stamp(bytes)).max();
+    assert!(before < after);
+}
+
+/// What is written after the moment was chosen is not in the backup.
+#[tokio::test]
+async fn a_backup_is_of_one_moment() {
+    let (old, new) = (World::new(1), World::new(2));
+    old.fill().await;
+    let before = old.dump().await;
+    let taking = old.service().begin(None).await.unwrap();
+    let again = old.service().begin(None).await;
+    assert!(matches!(again, Err(BackupError::Busy)), "{again:?}");
+    let people = old.find("first", "People").await.unwrap();
+    old.put(people.id, "p0", "0000", 1000).await;
+    old.store.drop_table(people.id).await.unwrap();
+    let mut backup = Vec::new();
+    taking.write(&mut backup).await.unwrap();
+    new.restore(&[&backup]).await.unwrap();
+    assert_eq!(new.dump().await, before);
+    old.service().begin(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn incremental_backups_follow_a_full_one() {
+    let old = World::new(1);
+    old.fill().await;
+    old.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = old.full().await;
+    let people = old.find("first", "People").await.unwrap();
+    old.put(people.id, "p0", "0000", 1000).await;
+    old.put(people.id, "new", "", 1001).await;
+    old.delete(people.id, "p1", "0001").await;
+    let first = old.since(&full).await;
+    let state_then = old.dump().await;
+    // Gone, and there again under the same name; and a whole account.
+    let things = old.find("second", "Things").await.unwrap();
+    old.store.drop_table(things.id).await.unwrap();
+    let things = old.table("second", "THINGS").await;
+    old.put(things.id, "again", "", 7).await;
+    let account = old.store.account(&"first".parse().unwrap()).await.unwrap().unwrap();
+    old.store.remove_account(account.id).await.unwrap();
+    old.account("third").await;
+    let third = old.table("third", "People").await;
+    old.put(third.id, "p", "r", 1).await;
+    let second = old.since(&first).await;
+    let nothing = old.since(&second).await;
+
+    let new = World::new(2);
+    new.restore(&[&full, &first]).await.unwrap();
+    assert_eq!(new.dump().await, state_then);
+    for chain in [&[&full[..], &first, &second][..], &[&full[..], &first, &second, &nothing]] {
+        let new = World::new(3);
+        new.restore(chain).await.unwrap();
+        assert_eq!(new.dump().await, old.dump().await);
+    }
+    assert_eq!(look(&first).await.unwrap().totals.changes, 3);
+    assert_eq!(look(&nothing).await.unwrap().totals.changes, 0);
+}
+
+#[tokio::test]
+async fn without_the_changes_a_full_backup_is_asked_for() {
+    let world = World::new(1);
+    world.fill().await;
+    let refused = |taken: Result<Vec<u8>, BackupError>| {
+        let error = taken.unwrap_err();
+        assert!(matches!(error, BackupError::ChangesNotKept), "{error}");
+        assert!(error.to_string().contains("take a full backup"), "{error}");
+    };
+    let unkept = support::header(&world.full().await).await.as_base();
+    refused(world.take(Some(unkept)).await);
+    let people = world.find("first", "People").await.unwrap();
+    world.put(people.id, "p", "r", 1).await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    refused(world.take(Some(unkept)).await);
+    let full = support::header(&world.full().await).await.as_base();
+    world.put(people.id, "p", "r", 2).await;
+    assert!(world.take(Some(full)).await.is_ok());
+    world.clock.advance(3 * DAY);
+    world.put(people.id, "p", "r", 3).await;
+    refused(world.take(Some(full)).await);
+    let future = rowhouse_service_backup::Base { place: u64::MAX, ..full };
+    refused(world.take(Some(future)).await);
+}
+
+#[tokio::test]
+async fn backups_that_do_not_follow_each_other_are_refused() {
+    let (old, other) = (World::new(1), World::new(9));
+    for world in [&old, &other] {
+        world.fill().await;
+        world.store.keep_changes(Some(DAY)).await.unwrap();
+    }
+    let full = old.full().await;
+    let people = old.find("first", "People").await.unwrap();
+    old.put(people.id, "p", "r", 1).await;
+    let first = old.since(&full).await;
+    old.put(people.id, "p", "r", 2).await;
+    let second = old.since(&first).await;
+    // Another store that happens to be at a place that fits.
+    let foreign = other.since(&full).await;
+    let cases: [(&[&[u8]], &str); 6] = [
+        (&[&first], "is incremental"),
+        (&[&full, &second], "does not follow"),
+        (&[&full, &second, &first], "does not follow"),
+        (&[&full, &full], "does not follow"),
+        (&[&full, &first, &first], "does not follow"),
+        (&[&full, &foreign], "not of the same data"),
+    ];
+    for (chain, expected) in cases {
+        let new = World::new(2);
+        let error = new.restore(chain).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+        assert!(new.dump().await.is_empty(), "{expected}");
+    }
+}
+
+/// The mark of an unfinished restore is told from an account that happens to have its name.
+#[tokio::test]
+async fn no_name_of_an_account_is_reserved() {
+    let (old, new) = (World::new(1), World::new(2));
+    old.account("rowhouserestoring").await;
+    old.account("rowhouserestoring1").await;
+    assert_eq!(unfinished(&*old.store).await.unwrap(), None);
+    new.restore(&[&old.full().await]).await.unwrap();
+    assert_eq!(new.dump().await, old.dump().await);
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten() {
+    let world = World::new(1);
+    world.fill().await;
+    let (backup, before) = (world.full().await, world.dump().await);
+    let refused = world.restore(&[&backup]).await;
+    assert!(matches!(refused, Err(BackupError::NotEmpty)), "{refused:?}");
+    assert_eq!(world.dump().await, before);
+}
+
+/// Gives some bytes, and then fails.
+struct Broken<'a>(&'a [u8]);
+
+impl AsyncRead for Broken<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = self.0.len().min(buffer.remaining());
+        if count == 0 {
+            return Poll::Ready(Err(io::Error::other("pulled out")));
+        }
+        let (now, later) = self.0.split_at(count);
+        buffer.put_slice(now);
+        self.0 = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Wherever it stops, the store says that it is not whole, and the same backup makes it so.
+#[tokio::test]
+async fn an_interrupted_restore_goes_on() {
+    let old = World::new(1);
+    old.fill().await;
+    old.store.keep_changes(Some(DAY)).await.unwrap();
+    // Many frames, so that it is noted on the way how far it got.
+    for n in 0..40 {
+        let table = old.table("first", &format!("Table{n}")).await;
+        old.put(table.id, "p", "r", n).await;
+    }
+    let full = old.full().await;
+    let people = old.find("first", "People").await.unwrap();
+    old.put(people.id, "p0", "0000", 1000).await;
+    let increment = old.since(&full).await;
+    let surveys = [look(&full).await.unwrap(), look(&increment).await.unwrap()];
+    let files = [&full[..], &increment];
+    let mut resumed = 0;
+    for stop in (0..full.len() + increment.len()).step_by(97) {
+        let new = World::new(2);
+        let open = |index: usize| {
+            let before = if index == 0 { 0 } else { full.len() };
+            Ok(Broken(&files[index][..stop.saturating_sub(before).min(files[index].len())]))
+        };
+        let broken = restore(Arc::clone(&new.store), &surveys, open, |_| {}).await;
+        assert!(matches!(broken, Err(BackupError::File(_))), "{stop}: {broken:?}");
+        let marked = unfinished(&*new.store).await.unwrap();
+        assert_eq!(marked, Some(surveys[1].header.id), "{stop}");
+        let other = new.restore(&[&full]).await;
+        assert!(matches!(other, Err(BackupError::OtherRestore { .. })), "{stop}: {other:?}");
+        resumed += u32::from(new.restore(&files).await.unwrap().resumed);
+        assert_eq!(new.dump().await, old.dump().await, "{stop}");
+        assert_eq!(unfinished(&*new.store).await.unwrap(), None, "{stop}");
+    }
+    assert!(5 < resumed, "some of them did not begin from the start: {resumed}");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { table: usize, key: u8, n: i32 },
+    Delete { table: usize, key: u8 },
+    Drop(usize),
+    Create(usize),
+    Backup,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let table = 0..3_usize;
+    prop_oneof![
+        8 => (table.clone(), 0..8_u8, any::<i32>())
+            .prop_map(|(table, key, n)| Step::Put { table, key, n }),
+        3 => (table.clone(), 0..8_u8).prop_map(|(table, key)| Step::Delete { table, key }),
+        1 => table.clone().prop_map(Step::Drop),
+        2 => table.prop_map(Step::Create),
+        2 => Just(Step::Backup),
+    ]
+}
+
+async fn run(world: &World, step: &Step, chain: &mut Vec<Vec<u8>>) {
+    let name = |table: usize| format!("Table{table}");
+    match *step {
+        Step::Put { table, key, n } => {
+            if let Some(table) = world.find("acct", &name(table)).await {
+                world.put(table.id, &format!("p{}", key % 3), &format!("r{key}"), n).await;
+            }
+        }
+        Step::Delete { table, key } => {
+            if let Some(table) = world.find("acct", &name(table)).await {
+                world.delete(table.id, &format!("p{}", key % 3), &format!("r{key}")).await;
+            }
+        }
+        Step::Drop(table) => {
+            if let Some(table) = world.find("acct", &name(table)).await {
+                world.store.drop_table(table.id).await.unwrap();
+            }
+        }
+        Step::Create(table) => {
+            if world.find("acct", &name(table)).await.is_none() {
+                world.table("acct", &name(table)).await;
+            }
+        }
+        Step::Backup => {
+            let backup = match chain.last() {
+                Some(base) => world.since(base).await,
+                None => world.full().await,
+            };
+            chain.push(backup);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happened between them, backups end in the state that the last one was taken of.
+    #[test]
+    fn any_history_comes_back(steps in proptest::collection::vec(step(), 0..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let old = World::new(1);
+            old.account("acct").await;
+            old.store.keep_changes(Some(DAY)).await.unwrap();
+            let mut chain = Vec::new();
+            for step in steps.iter().chain([&Step::Backup]) {
+                run(&old, step, &mut chain).await;
+            }
+            let new = World::new(2);
+            let files: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+            new.restore(&files).await.unwrap();
+            assert_eq!(new.dump().await, old.dump().await);
+        });
+    }
+}

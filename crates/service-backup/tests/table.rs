@@ -1,0 +1,135 @@
+//! Single tables under new names, into a store that is in use.
+
+mod support;
+
+use rowhouse_service_backup::{BackupError, TableChoice};
+use std::time::Duration;
+use support::{DAY, World};
+use tokio::io::AsyncReadExt as _;
+
+fn choice(from: (&str, &str), into: (&str, &str)) -> TableChoice {
+    TableChoice {
+        from_account: from.0.parse().unwrap(),
+        from_table: from.1.parse().unwrap(),
+        into_account: into.0.parse().unwrap(),
+        into_table: into.1.parse().unwrap(),
+    }
+}
+
+const PEOPLE: (&str, &str) = ("first", "People");
+
+#[tokio::test]
+async fn a_table_comes_back_under_a_new_name() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let people = world.find("first", "People").await.unwrap();
+    let then = world.entities(people.id).await;
+    world.put(people.id, "p0", "0000", 1000).await;
+    for into in [("first", "Old"), ("second", "Old"), ("second", "OLD2")] {
+        let restored = world.service().restore_table(choice(PEOPLE, into), &backup[..]).await;
+        assert_eq!(restored.unwrap().items, 300);
+        let table = world.find(into.0, into.1).await.unwrap();
+        assert_eq!(world.entities(table.id).await, then);
+        assert_eq!((&table.policies, &table.placement), (&people.policies, &people.placement));
+        assert_eq!(table.name.as_str(), into.1);
+    }
+    let left = world.dump().await.into_keys().filter(|key| key.contains("restoring")).count();
+    assert_eq!(left, 0, "no note is left behind");
+}
+
+#[tokio::test]
+async fn what_cannot_be_restored_is_told() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let before = world.dump().await;
+    let cases = [
+        (choice(PEOPLE, ("first", "people")), "there is a table people already"),
+        (choice(PEOPLE, ("nobody", "Old")), "no account nobody"),
+        (choice(("first", "Things"), ("first", "Old")), "no table Things in an account first"),
+        (choice(("third", "People"), ("first", "Old")), "no table People in an account third"),
+    ];
+    for (choice, expected) in cases {
+        let error = world.service().restore_table(choice, &backup[..]).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{expected}: {error}");
+        assert_eq!(world.dump().await, before, "{expected}");
+    }
+}
+
+#[tokio::test]
+async fn incremental_backups_follow_in_the_same_stream() {
+    let world = World::new(1);
+    world.fill().await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = world.full().await;
+    let things = world.find("second", "Things").await.unwrap();
+    world.put(things.id, "more", "", 1).await;
+    let first = world.since(&full).await;
+    let then = world.entities(things.id).await;
+    world.store.drop_table(things.id).await.unwrap();
+    let second = world.since(&first).await;
+    let again = world.table("second", "Things").await;
+    world.put(again.id, "again", "", 2).await;
+    let third = world.since(&second).await;
+
+    let things = ("second", "Things");
+    let restore = async |into: &str, files: &[&[u8]]| {
+        let bytes = files.concat();
+        world.service().restore_table(choice(things, ("first", into)), &bytes[..]).await
+    };
+    restore("One", &[&full, &first]).await.unwrap();
+    let one = world.find("first", "One").await.unwrap();
+    assert_eq!(world.entities(one.id).await, then);
+    let dropped = restore("Two", &[&full, &first, &second]).await;
+    assert!(matches!(dropped, Err(BackupError::NoSuchTable { .. })), "{dropped:?}");
+    assert!(world.find("first", "Two").await.is_none());
+    assert_eq!(restore("Three", &[&full, &first, &second, &third]).await.unwrap().items, 1);
+    let three = world.find("first", "Three").await.unwrap();
+    assert_eq!(world.entities(three.id).await, world.entities(again.id).await);
+    for wrong in [&[&first[..]][..], &[&full, &second], &[&full, &full]] {
+        assert!(restore("Four", wrong).await.is_err());
+        assert!(world.find("first", "Four").await.is_none());
+    }
+}
+
+/// What fails takes back what it has made, wherever the bytes end.
+#[tokio::test]
+async fn half_a_backup_leaves_nothing() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let before = world.dump().await;
+    for length in (0..backup.len()).step_by(101) {
+        let choice = choice(PEOPLE, ("second", "Old"));
+        let failed = world.service().restore_table(choice, &backup[..length]).await;
+        assert!(matches!(failed, Err(BackupError::File(_))), "{length}: {failed:?}");
+        assert_eq!(world.dump().await, before, "{length}");
+    }
+}
+
+/// A server that is killed cannot take anything back; the next attempt knows what it may throw away.
+#[tokio::test]
+async fn what_a_kill_has_left_is_begun_again() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let into = ("second", "Old");
+    let (before_end, _) = backup.split_at(backup.len() - 100);
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    tokio::io::AsyncWriteExt::write_all(&mut client, before_end).await.unwrap();
+    let restore = world.service().restore_table(choice(PEOPLE, into), server.take(u64::MAX));
+    let killed = tokio::time::timeout(Duration::from_millis(300), restore).await;
+    assert!(killed.is_err(), "it waits for the rest");
+    let half = world.find(into.0, into.1).await.expect("it was being filled");
+
+    let other = world.full().await;
+    let refused = world.service().restore_table(choice(PEOPLE, into), &other[..]).await;
+    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
+    world.service().restore_table(choice(PEOPLE, into), &backup[..]).await.unwrap();
+    let whole = world.find(into.0, into.1).await.unwrap();
+    assert_ne!(whole.id, half.id);
+    assert_eq!(world.entities(whole.id).await.len(), 300);
+    let again = world.service().restore_table(choice(PEOPLE, into), &backup[..]).await;
+    assert!(matches!(again, Err(BackupError::TableExists(_))), "it is whole now: {again:?}");
+}
