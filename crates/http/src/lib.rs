@@ -12,13 +12,14 @@ mod table;
 
 pub use table::{PublicKey, TableHandler, TableHandlerConfig};
 
+use bytes::Bytes;
 use http_body_util::Full;
 use std::net::SocketAddr;
 
 /// A request as it came in, its body unread.
 pub type Request = http::Request<hyper::body::Incoming>;
 /// A response with its whole body: pages are bounded in bytes.
-pub type Response = http::Response<Full<bytes::Bytes>>;
+pub type Response = http::Response<Full<Bytes>>;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,16 @@ pub struct Peer {
 
 /// Answers requests. Never fails: a failure is a response too.
 pub trait Handler: Send + Sync + 'static {
+    /// What its answers carry: whole bodies, or such as are made while they are sent.
+    type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + From<Bytes> + Send + 'static;
+
     /// Answers one request.
-    fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Response> + Send;
+    fn handle(
+        &self,
+        request: Request,
+        peer: Peer,
+    ) -> impl Future<Output = http::Response<Self::Body>> + Send;
 }
+
+/// Why a body ended early.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -5,24 +5,29 @@
 //! name. On any other address everything takes a token and an encrypted connection. The API takes a
 //! token always; what the token's scopes do not cover is refused. Every action of the API leaves
 //! one line in the log under the target `audit`: who, what, on which account, with what outcome,
-//! never a key.
+//! never a key. A backup, which goes on after its answer has begun, leaves another at its end.
 
 mod accounts;
 mod answer;
+mod backup;
+mod body;
 mod cluster;
 mod token;
 
+pub use body::AdminBody;
 pub use cluster::{ClusterAnswer, ClusterSource};
 pub use token::{Scope, TokenError, Tokens};
 
 use crate::telemetry::Metrics;
-use crate::{Handler, Peer, Request, Response};
+use crate::{Handler, Peer, Request};
 use answer::{Problem, text};
+use body::Response;
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use rowhouse_service_account::{AccountService, KeySlot};
-use rowhouse_types::{AccountName, limits};
+use rowhouse_service_backup::BackupService;
+use rowhouse_types::{AccountName, TableName, limits};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,6 +41,8 @@ pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub struct Admin {
     /// Accounts, which the API manages.
     pub accounts: Arc<AccountService>,
+    /// Takes backups and restores tables.
+    pub backups: Arc<BackupService>,
     /// Asked by `/readyz`.
     pub readiness: Readiness,
     /// Asked by `/v1/cluster`.
@@ -58,16 +65,18 @@ impl fmt::Debug for Admin {
 }
 
 impl Handler for Admin {
+    type Body = AdminBody;
+
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         match self.answer(request, peer).await {
             Ok(response) => response,
-            Err(problem) => problem.into_response(),
+            Err(problem) => body::whole(problem.into_response()),
         }
     }
 }
 
 /// What a request asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Action {
     Health,
     Ready,
@@ -76,7 +85,7 @@ enum Action {
 }
 
 /// What a request asks of the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Call {
     ListAccounts,
     CreateAccount,
@@ -85,6 +94,8 @@ enum Call {
     ShowKeys(AccountName),
     RotateKey(AccountName, KeySlot),
     ShowCluster,
+    TakeBackup,
+    RestoreTable(AccountName, TableName),
 }
 
 impl Call {
@@ -92,8 +103,9 @@ impl Call {
     fn scope(&self) -> Scope {
         match self {
             Self::ListAccounts | Self::ShowAccount(_) | Self::ShowCluster => Scope::Read,
-            Self::CreateAccount | Self::RemoveAccount(_) => Scope::Operate,
+            Self::CreateAccount | Self::RemoveAccount(_) | Self::RestoreTable(..) => Scope::Operate,
             Self::ShowKeys(_) | Self::RotateKey(..) => Scope::Keys,
+            Self::TakeBackup => Scope::Backup,
         }
     }
 
@@ -107,6 +119,8 @@ impl Call {
             Self::ShowKeys(_) => "account.keys",
             Self::RotateKey(..) => "account.rotate",
             Self::ShowCluster => "cluster.show",
+            Self::TakeBackup => "backup.take",
+            Self::RestoreTable(..) => "table.restore",
         }
     }
 
@@ -121,11 +135,20 @@ impl Call {
     /// The account that the target names.
     fn account(&self) -> Option<&AccountName> {
         match self {
-            Self::ListAccounts | Self::CreateAccount | Self::ShowCluster => None,
+            Self::ListAccounts | Self::CreateAccount | Self::ShowCluster | Self::TakeBackup => None,
             Self::ShowAccount(name)
             | Self::RemoveAccount(name)
             | Self::ShowKeys(name)
-            | Self::RotateKey(name, _) => Some(name),
+            | Self::RotateKey(name, _)
+            | Self::RestoreTable(name, _) => Some(name),
+        }
+    }
+
+    /// The table that the target names.
+    fn table(&self) -> Option<&TableName> {
+        match self {
+            Self::RestoreTable(_, table) => Some(table),
+            _ => None,
         }
     }
 }
@@ -139,9 +162,9 @@ impl Admin {
             // What is asked for is nobody's business who may not ask.
             Err(problem) if self.loopback || bearer.is_some() => Err(problem),
             Ok(Action::Api(call)) => self.call(call, bearer, request, peer).await,
-            Ok(probe) if self.loopback => Ok(self.probe(&probe)),
+            Ok(probe) if self.loopback => Ok(body::whole(self.probe(&probe))),
             Ok(probe) if bearer.is_some_and(|bearer| bearer.may(Scope::Read)) => {
-                Ok(self.probe(&probe))
+                Ok(body::whole(self.probe(&probe)))
             }
             Ok(_) if bearer.is_some() => Err(Problem::scope(Scope::Read)),
             Ok(_) | Err(_) => Err(Problem::TOKEN),
@@ -172,7 +195,7 @@ impl Admin {
         self.tokens.find(token.trim())
     }
 
-    fn probe(&self, probe: &Action) -> Response {
+    fn probe(&self, probe: &Action) -> crate::Response {
         match probe {
             Action::Metrics => {
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -210,6 +233,7 @@ impl Admin {
             action = call.name(),
             account = subject.as_ref().map(AccountName::as_str),
             slot = call.slot(),
+            table = call.table().map(TableName::as_str),
             token = bearer.map(Bearer::fingerprint),
             peer = %peer.addr,
             outcome,
@@ -225,7 +249,11 @@ impl Admin {
         request: Request,
         subject: &mut Option<AccountName>,
     ) -> Result<Response, Problem> {
-        match call {
+        let response = match call {
+            Call::TakeBackup => return backup::take(&self.backups, bearer, request.uri()).await,
+            Call::RestoreTable(account, table) => {
+                backup::restore(&self.backups, account, table, request).await
+            }
             Call::ListAccounts => accounts::list(&self.accounts).await,
             Call::ShowAccount(name) => accounts::show(&self.accounts, name).await,
             Call::ShowKeys(name) => accounts::keys(&self.accounts, name, &self.endpoint).await,
@@ -242,7 +270,8 @@ impl Admin {
                 let endpoint = bearer.may(Scope::Keys).then_some(self.endpoint.as_str());
                 accounts::create(&self.accounts, new, endpoint).await
             }
-        }
+        };
+        response.map(body::whole)
     }
 }
 
@@ -267,11 +296,18 @@ fn route(method: &Method, path: &str) -> Result<Action, Problem> {
             Action::Api(Call::RotateKey(account(name)?, slot))
         }
         ["v1", "cluster"] if get => Action::Api(Call::ShowCluster),
+        ["v1", "accounts", name, "tables", table, "restore"] if method == Method::POST => {
+            let table =
+                table.parse().map_err(|_| Problem::bad("This is not the name of a table."))?;
+            Action::Api(Call::RestoreTable(account(name)?, table))
+        }
+        ["v1", "backup"] if method == Method::GET => Action::Api(Call::TakeBackup),
         ["healthz" | "readyz" | "metrics"]
-        | ["v1", "accounts" | "cluster"]
+        | ["v1", "accounts" | "backup" | "cluster"]
         | ["v1", "accounts", _]
         | ["v1", "accounts", _, "keys"]
-        | ["v1", "accounts", _, "keys", _, "rotate"] => return Err(Problem::METHOD),
+        | ["v1", "accounts", _, "keys", _, "rotate"]
+        | ["v1", "accounts", _, "tables", _, "restore"] => return Err(Problem::METHOD),
         _ => return Err(Problem::NOT_FOUND),
     };
     Ok(action)

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::listener::{Limits, Listener, Tls};
-use rowhouse_env::{SeededRandom, SimulatedClock, SystemRandom};
+use rowhouse_env::{Random as _, SeededRandom, SimulatedClock, SystemRandom};
 use rowhouse_service_account::DEVELOPMENT_KEY;
 use rowhouse_service_account::Sealer;
 use rowhouse_store::model::ModelStore;
-use rowhouse_types::Timestamp;
+use rowhouse_store::{Batch, Command, Condition, Placement, Store as _, Write};
 use rowhouse_types::cluster::{Cluster, ClusterStatus, Load, Node, Role, Shard};
+use rowhouse_types::{EntityKey, RecordBuilder, Timestamp, ValueRef};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -22,9 +23,11 @@ const ALL: &str = "token-for-everything";
 const READ: &str = "token-for-reading";
 const OPERATE: &str = "token-for-operating";
 const KEYS: &str = "token-for-keys-only";
+const BACKUP: &str = "token-for-backups";
 
 struct Running {
     address: std::net::SocketAddr,
+    store: Arc<ModelStore>,
     ready: Arc<AtomicBool>,
     _stop: watch::Sender<bool>,
 }
@@ -34,18 +37,30 @@ fn start(loopback: bool) -> Running {
 }
 
 fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
+    start_within(loopback, tls, Limits::default())
+}
+
+fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
-    let lines = format!("{ALL}\n{READ} read\n{OPERATE} operate\n{KEYS} keys\n");
+    let lines = format!("{ALL}\n{READ} read\n{OPERATE} operate\n{KEYS} keys\n{BACKUP} backup\n");
     std::fs::write(&file, lines).unwrap();
     let ready = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&ready);
     let clock = Arc::new(SimulatedClock::new(Timestamp::EDM_MIN));
+    let store = Arc::new(ModelStore::new(Arc::<SimulatedClock>::clone(&clock)));
+    let accounts = AccountService::new(
+        Arc::<ModelStore>::clone(&store),
+        Sealer::unsealed(),
+        Arc::new(SystemRandom),
+    );
     let admin = Admin {
-        accounts: Arc::new(AccountService::new(
-            Arc::new(ModelStore::new(clock)),
-            Sealer::unsealed(),
+        accounts: Arc::new(accounts),
+        backups: Arc::new(BackupService::new(
+            Arc::<ModelStore>::clone(&store),
+            clock,
             Arc::new(SystemRandom),
+            "test",
         )),
         readiness: Arc::new(move || {
             if asked.load(SeqCst) { Ok(()) } else { Err("the disk is full".to_owned()) }
@@ -56,11 +71,11 @@ fn start_with(loopback: bool, tls: Option<Tls>) -> Running {
         loopback,
         endpoint: "http://127.0.0.1:10002".to_owned(),
     };
-    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), tls, Limits::default()).unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), tls, limits).unwrap();
     let address = listener.local_addr();
     let (stop, shutdown) = watch::channel(false);
     tokio::spawn(listener.serve(Arc::new(admin), shutdown));
-    Running { address, ready, _stop: stop }
+    Running { address, store, ready, _stop: stop }
 }
 
 /// Two nodes with four shards, one of which is busy.
@@ -103,11 +118,21 @@ async fn exchange(
         "{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n\
          {headers}\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer[9..12].parse().unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    let (status, body) = exchange_bytes(&mut stream, request.as_bytes()).await;
+    (status, String::from_utf8(body).unwrap())
+}
+
+/// Sends these bytes and reads the status and the body of the answer.
+async fn exchange_bytes(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &[u8],
+) -> (u16, Vec<u8>) {
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let status = str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
+    (status, answer.split_off(end + 4))
 }
 
 #[tokio::test]
@@ -204,16 +229,18 @@ async fn every_call_needs_its_scope() {
     let rotate = "/v1/accounts/absent/keys/1/rotate";
     // Per call: what a token of each scope gets. 404 and 400 come after the token was accepted.
     let cases = [
-        ("GET", "/v1/accounts", [200, 403, 403]),
-        ("GET", "/v1/accounts/absent", [404, 403, 403]),
-        ("POST", "/v1/accounts", [403, 400, 403]),
-        ("DELETE", "/v1/accounts/absent", [403, 404, 403]),
-        ("GET", "/v1/accounts/absent/keys", [403, 403, 404]),
-        ("POST", rotate, [403, 403, 404]),
-        ("GET", "/v1/cluster", [200, 403, 403]),
+        ("GET", "/v1/accounts", [200, 403, 403, 403]),
+        ("GET", "/v1/accounts/absent", [404, 403, 403, 403]),
+        ("POST", "/v1/accounts", [403, 400, 403, 403]),
+        ("DELETE", "/v1/accounts/absent", [403, 404, 403, 403]),
+        ("GET", "/v1/accounts/absent/keys", [403, 403, 404, 403]),
+        ("POST", rotate, [403, 403, 404, 403]),
+        ("GET", "/v1/backup?base=none", [403, 403, 403, 400]),
+        ("POST", "/v1/accounts/absent/tables/New/restore?table=Old", [403, 404, 403, 403]),
+        ("GET", "/v1/cluster", [200, 403, 403, 403]),
     ];
     for (method, path, expected) in cases {
-        for (token, expected) in [READ, OPERATE, KEYS].into_iter().zip(expected) {
+        for (token, expected) in [READ, OPERATE, KEYS, BACKUP].into_iter().zip(expected) {
             let (status, body) = server.call(token, method, path, "").await;
             assert_eq!(status, expected, "{method} {path} {token}: {body}");
         }
@@ -309,10 +336,98 @@ async fn bad_requests_are_told_apart() {
         ("POST", "/v1/cluster", "", 405),
         ("GET", "/v1/cluster/nodes", "", 404),
         ("POST", "/healthz", "", 405),
+        ("POST", "/v1/backup", "", 405),
+        ("GET", "/v1/backup?since=1", "", 400),
+        ("GET", "/v1/backup?place=1", "", 400),
+        ("GET", "/v1/backup?base=00000000-0000-0000-0000-000000000000&place=0", "", 409),
+        ("GET", "/v1/accounts/good/tables/New/restore", "", 405),
+        ("POST", "/v1/accounts/good/tables/New/restore", "", 400),
+        ("POST", "/v1/accounts/good/tables/a_b/restore?table=Old", "", 400),
+        ("POST", "/v1/accounts/good/tables/New/restore?table=Old", "", 404),
     ];
     for (method, path, body, expected) in cases {
         let (status, answer) = server.call(ALL, method, path, body).await;
         assert_eq!(status, expected, "{method} {path}: {answer}");
         assert!(answer["error"]["message"].as_str().is_some_and(|m| m.ends_with('.')), "{answer}");
+    }
+}
+
+/// Everything in one answer, and a table of it back through one request.
+#[tokio::test]
+async fn a_backup_goes_out_and_a_table_comes_back() {
+    let server = start(true);
+    assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await.0, 201);
+    let shop = server.store.account(&"shop".parse().unwrap()).await.unwrap().unwrap();
+    let old = "Old".parse().unwrap();
+    server.store.create_table(shop.id, &old, Placement::default()).await.unwrap();
+    // In this version a body ends with its connection.
+    let get = format!("GET /v1/backup HTTP/1.0\r\nauthorization: Bearer {BACKUP}\r\n\r\n");
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let (status, backup) = exchange_bytes(&mut stream, get.as_bytes()).await;
+    assert_eq!(status, 200);
+    assert!(backup.starts_with(b"\x89RHB"));
+
+    let restore = async |table: &str, body: &[u8]| {
+        let head = format!(
+            "POST /v1/accounts/shop/tables/{table}/restore?table=old HTTP/1.1\r\n\
+             host: localhost\r\nauthorization: Bearer {OPERATE}\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let request = [head.as_bytes(), body].concat();
+        let (status, body) = exchange_bytes(&mut stream, &request).await;
+        (status, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let (status, body) = restore("New", &backup).await;
+    assert_eq!((status, body), (200, json!({ "account": "shop", "table": "New", "items": 0 })));
+    let new = server.store.table(shop.id, &"new".parse().unwrap()).await.unwrap();
+    assert_eq!(new.unwrap().name.as_str(), "New");
+    let (status, body) = restore("New", &backup).await;
+    assert_eq!((status, &body["error"]["code"]), (409, &json!("TableExists")));
+    let (status, body) = restore("Newer", &backup[..backup.len() - 1]).await;
+    assert_eq!((status, &body["error"]["code"]), (400, &json!("BadBackup")));
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("The backup is cut short") && message.ends_with('.'), "{message}");
+}
+
+/// A client that stalls loses its backup, and what the store keeps for it is let go of.
+#[tokio::test]
+async fn a_stalled_backup_ends() {
+    let limits = Limits { head_time: Duration::from_millis(300), ..Limits::default() };
+    let server = start_within(true, None, limits);
+    assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await.0, 201);
+    let shop = server.store.account(&"shop".parse().unwrap()).await.unwrap().unwrap();
+    let name = "Noise".parse().unwrap();
+    let table = server.store.create_table(shop.id, &name, Placement::default()).await.unwrap();
+    let chance = SeededRandom::new(1);
+    for row in 0..400 {
+        // More than sockets hold, and nothing that could be compressed.
+        let mut noise = vec![0; 64 * 1024];
+        chance.fill(&mut noise);
+        let mut builder = RecordBuilder::new();
+        builder.push("noise", ValueRef::Binary(&noise)).unwrap();
+        let write = Write::Put(builder.finish(Timestamp::EDM_MIN));
+        let key = EntityKey::new("p", &row.to_string()).unwrap();
+        let command = Command::Entity { table: table.id, key, condition: Condition::Any, write };
+        server.store.commit(Batch::of(command)).await.unwrap();
+    }
+    let get = format!("GET /v1/backup HTTP/1.0\r\nauthorization: Bearer {BACKUP}\r\n\r\n");
+    let mut stalled = TcpStream::connect(server.address).await.unwrap();
+    stalled.write_all(get.as_bytes()).await.unwrap();
+    stalled.read_exact(&mut [0; 16]).await.unwrap();
+    let busy = server.call(BACKUP, "GET", "/v1/backup", "").await;
+    assert_eq!((busy.0, &busy.1["error"]["code"]), (503, &json!("ServerBusy")));
+    let began = std::time::Instant::now();
+    loop {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(get.as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        if head.ends_with(b"200") {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "it lets go of the snapshot");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -20,10 +20,12 @@ pub enum Scope {
     Operate,
     /// See, set and rotate keys.
     Keys,
+    /// Take backups, which hold all data of all accounts, and their keys as they are stored.
+    Backup,
 }
 
 impl Scope {
-    const ALL: [Self; 3] = [Self::Read, Self::Operate, Self::Keys];
+    const ALL: [Self; 4] = [Self::Read, Self::Operate, Self::Keys, Self::Backup];
 
     /// The word in a token file.
     pub fn as_str(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Scope {
             Self::Read => "read",
             Self::Operate => "operate",
             Self::Keys => "keys",
+            Self::Backup => "backup",
         }
     }
 
@@ -162,7 +165,7 @@ fn parse_line(line: &str) -> Result<(&str, Vec<Scope>), &'static str> {
         Some((token, scopes)) => {
             let scopes: Option<Vec<Scope>> =
                 scopes.split(',').map(|scope| Scope::parse(scope.trim())).collect();
-            (token, scopes.ok_or("scopes are read, operate and keys, separated by commas")?)
+            (token, scopes.ok_or("scopes are read, operate, keys and backup, separated by commas")?)
         }
     };
     if token.len() < limits::ADMIN_TOKEN_CHARS_MIN {
@@ -217,12 +220,13 @@ mod tests {
     #[test]
     fn lines_give_tokens_their_scopes() {
         let file = "# operators\n\nall-of-it-0123456789\nreader-0123456789  read\r\n\
-                    both-0123456789ab\tread, keys\n";
+                    both-0123456789ab\tread, keys\nnightly-0123456789 backup\n";
         let tokens = parse(file).unwrap();
-        let cases: [(&str, Option<[bool; 3]>); 5] = [
-            ("all-of-it-0123456789", Some([true, true, true])),
-            ("reader-0123456789", Some([true, false, false])),
-            ("both-0123456789ab", Some([true, false, true])),
+        let cases: [(&str, Option<[bool; 4]>); 6] = [
+            ("all-of-it-0123456789", Some([true, true, true, true])),
+            ("reader-0123456789", Some([true, false, false, false])),
+            ("both-0123456789ab", Some([true, false, true, false])),
+            ("nightly-0123456789", Some([false, false, false, true])),
             ("both-0123456789a", None),
             ("", None),
         ];
@@ -238,8 +242,8 @@ mod tests {
             ("", "holds no token"),
             ("# nothing\n", "holds no token"),
             ("\nshort\n", "line 2"),
-            ("long-enough-0123456 root\n", "scopes are read, operate and keys"),
-            ("long-enough-0123456 read,\n", "scopes are read, operate and keys"),
+            ("long-enough-0123456 root\n", "scopes are read, operate, keys and backup"),
+            ("long-enough-0123456 read,\n", "scopes are read, operate, keys and backup"),
             ("long-enough-012345é\n", "printable ASCII"),
         ];
         for (text, expected) in cases {

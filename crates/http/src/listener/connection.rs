@@ -2,10 +2,9 @@
 
 use super::{Limits, stopped};
 use crate::telemetry::ListenerMetrics;
-use crate::{Handler, Peer, Request, Response};
+use crate::{Handler, Peer, Request};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -168,7 +167,7 @@ impl Drop for StopSignal {
 
 /// Asks the handler. A panic in there is a bug, and still an answer: the client learns that it was
 /// not its fault, and the panic has been reported by the process's hook.
-async fn answer<H: Handler>(handler: &H, request: Request, peer: Peer) -> Response {
+async fn answer<H: Handler>(handler: &H, request: Request, peer: Peer) -> http::Response<H::Body> {
     let mut future = pin!(handler.handle(request, peer));
     let outcome = poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
@@ -179,7 +178,7 @@ async fn answer<H: Handler>(handler: &H, request: Request, peer: Peer) -> Respon
     });
     outcome.await.unwrap_or_else(|| {
         tracing::error!("a handler panicked");
-        let mut response = Response::new(Full::new(Bytes::new()));
+        let mut response = http::Response::new(H::Body::from(Bytes::new()));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response

@@ -24,6 +24,8 @@ struct Echo {
 }
 
 impl Handler for Echo {
+    type Body = Full<Bytes>;
+
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         let target = request.uri().to_string();
         match request.uri().path() {

@@ -139,6 +139,8 @@ struct Progress {
 }
 
 impl Handler for TableHandler {
+    type Body = Full<Bytes>;
+
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         let started = Instant::now();
         let now = self.config.clock.now();

@@ -1,0 +1,166 @@
+//! Backups over the admin API: one as the body of an answer, and a table out of one in the body of a request.
+
+use super::answer::{Problem, json};
+use super::body::{AdminBody, Received, Response, Stream};
+use super::token::Bearer;
+use crate::Request;
+use http::{HeaderValue, StatusCode, Uri, header};
+use rowhouse_service_backup::{
+    BackupError, BackupService, Base, FileError, TableChoice, Taking, Totals,
+};
+use rowhouse_types::{AccountName, Guid, TableName};
+use serde::Serialize;
+use tokio::io::DuplexStream;
+use tokio::sync::oneshot;
+
+/// Bytes of a backup that wait for the client.
+const WAITING_BYTES: usize = 256 * 1024;
+
+/// Begins a backup. It lives as long as the client takes its bytes: who hangs up, or stalls for so long that
+/// the listener hangs up, ends it, and what the store keeps for it is let go of.
+pub(super) async fn take(
+    service: &BackupService,
+    bearer: &Bearer,
+    uri: &Uri,
+) -> Result<Response, Problem> {
+    let taking = service.begin(base(uri)?).await.map_err(|error| problem(&error))?;
+    let (sink, bytes) = tokio::io::duplex(WAITING_BYTES);
+    let (finish, finished) = oneshot::channel();
+    let token = bearer.fingerprint().to_owned();
+    tokio::spawn(async move {
+        let written = write(taking, sink, &token).await;
+        // Nobody waits for it when the client has hung up.
+        let _ = finish.send(written);
+    });
+    let mut response = Response::new(AdminBody::from(Stream { bytes, finished }));
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, kind);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Writes it, and tells the log how it ended.
+async fn write(taking: Taking, sink: DuplexStream, token: &str) -> bool {
+    let action = "backup.end";
+    match taking.write(sink).await {
+        Ok(Totals { entities, changes, .. }) => {
+            tracing::info!(
+                target: "audit", action, token, outcome = "ok", entities, changes, "admin action"
+            );
+            true
+        }
+        Err(error) => {
+            tracing::info!(
+                target: "audit", action, token, outcome = problem(&error).code, "admin action"
+            );
+            tracing::warn!(%error, "a backup was not finished");
+            false
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct RestoredBody<'a> {
+    account: &'a str,
+    table: &'a str,
+    items: u64,
+}
+
+/// Restores a table out of the backups in the body, one behind the other.
+pub(super) async fn restore(
+    service: &BackupService,
+    account: &AccountName,
+    table: &TableName,
+    request: Request,
+) -> Result<crate::Response, Problem> {
+    let choice = choice(account, table, request.uri())?;
+    let source = Received::new(request.into_body());
+    let restored = service.restore_table(choice, source).await.map_err(|error| problem(&error))?;
+    let body =
+        RestoredBody { account: account.as_str(), table: table.as_str(), items: restored.items };
+    Ok(json(StatusCode::OK, &body))
+}
+
+/// `base=ID&place=NUMBER`, or nothing for a full backup.
+fn base(uri: &Uri) -> Result<Option<Base>, Problem> {
+    let wrong = || {
+        Problem::bad(
+            "An incremental backup takes 'base', the id of a backup, and 'place', its place.",
+        )
+    };
+    let [id, place] = parameters(uri, ["base", "place"])?;
+    match (id, place) {
+        (None, None) => Ok(None),
+        (Some(id), Some(place)) => {
+            let id = Guid::parse(id).ok_or_else(wrong)?;
+            Ok(Some(Base { id, place: place.parse().map_err(|_| wrong())? }))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `table=NAME`, and `account=NAME` if it was in another account.
+fn choice(
+    into_account: &AccountName,
+    into_table: &TableName,
+    uri: &Uri,
+) -> Result<TableChoice, Problem> {
+    let wrong =
+        "A restore takes 'table', and 'account' if it is another: what it was in the backup.";
+    let [account, table] = parameters(uri, ["account", "table"])?;
+    let account = account.map_or_else(|| Ok(into_account.clone()), str::parse);
+    let table = table.and_then(|table| table.parse().ok());
+    let (Ok(from_account), Some(from_table)) = (account, table) else {
+        return Err(Problem::bad(wrong));
+    };
+    let (into_account, into_table) = (into_account.clone(), into_table.clone());
+    Ok(TableChoice { from_account, from_table, into_account, into_table })
+}
+
+/// The values of these parameters. None of them needs to be encoded.
+fn parameters<'a, const N: usize>(
+    uri: &'a Uri,
+    names: [&str; N],
+) -> Result<[Option<&'a str>; N], Problem> {
+    let mut values = [None; N];
+    for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some(index) = names.iter().position(|known| *known == name) else {
+            return Err(Problem::bad("This path does not take such a parameter."));
+        };
+        values[index] = Some(value);
+    }
+    Ok(values)
+}
+
+/// The only place where a backup error becomes an answer of this listener.
+fn problem(error: &BackupError) -> Problem {
+    use rowhouse_service_backup::BackupError as E;
+    let with = |status, code| Problem { status, code, message: sentence(error).into() };
+    match error {
+        E::Busy => with(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy"),
+        E::ChangesNotKept => with(StatusCode::CONFLICT, "ChangesNotKept"),
+        E::NoSuchAccount(_) => with(StatusCode::NOT_FOUND, "AccountNotFound"),
+        E::NoSuchTable { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
+        E::TableExists(_) => with(StatusCode::CONFLICT, "TableExists"),
+        E::NotEmpty | E::OtherRestore { .. } => with(StatusCode::CONFLICT, "NotEmpty"),
+        E::File(FileError::Io(_)) => Problem::bad("The body ended early."),
+        E::File(_) | E::NotFull { .. } | E::Chain { .. } | E::OtherOrigin { .. } | E::Changed => {
+            with(StatusCode::BAD_REQUEST, "BadBackup")
+        }
+        E::Sink(_) => with(StatusCode::SERVICE_UNAVAILABLE, "NotTaken"),
+        E::Store(_) | E::LeftOver { .. } => {
+            tracing::error!(%error, "backup or restore failed");
+            with(StatusCode::SERVICE_UNAVAILABLE, "Unavailable")
+        }
+    }
+}
+
+/// With a capital and a full stop.
+fn sentence(error: &BackupError) -> String {
+    let text = error.to_string();
+    let mut rest = text.chars();
+    let first = rest.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(rest).chain(['.']).collect()
+}
