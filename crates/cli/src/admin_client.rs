@@ -7,13 +7,17 @@ use clap::Args;
 use rowhouse_server::{ADMIN_TOKEN_FILE, Config, DatabaseAddress};
 use serde_json::Value;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Longest silence in the middle of a backup.
+const STREAM_TIME: Duration = Duration::from_mins(2);
+/// Longest head of an answer, in bytes.
+const HEAD_BYTES_MAX: u64 = 64 * 1024;
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -32,7 +36,7 @@ pub(crate) struct AdminOptions {
 
     /// The data directory of the server, which holds the admin token. Default: rowhouse-data.
     #[arg(long, global = true, value_name = "DIR", env = "ROWHOUSE_DATA")]
-    data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
 
     /// A file with the admin token, if it is not in the data directory.
     #[arg(long, global = true, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE")]
@@ -82,19 +86,62 @@ impl AdminClient {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
-        let answer = self.exchange(method, path, body).map_err(|error| {
-            format!(
-                "no answer from the server at {}:{} ({error}): start it with 'rowhouse serve', or \
-                 name its admin listener with --admin",
-                self.host, self.port
-            )
-        })?;
-        let (status, body) = parse_answer(&answer).ok_or_else(|| {
-            format!(
-                "what answers at {}:{} is not a Rowhouse admin listener: check --admin",
-                self.host, self.port
-            )
-        })?;
+        let answer = self.exchange(method, path, body).map_err(|error| self.silent(&error))?;
+        self.understand(&answer)
+    }
+
+    /// Asks for something long, and returns its bytes as they come.
+    pub(crate) fn receive(&self, path: &str) -> Result<BufReader<TcpStream>, Failure> {
+        let attempt = || -> io::Result<(u16, Vec<u8>, BufReader<TcpStream>)> {
+            let mut stream = self.connect()?;
+            stream.set_read_timeout(Some(STREAM_TIME))?;
+            // In this version a body ends with its connection, and need not be taken out of chunks.
+            stream.write_all(self.head("GET", path, "HTTP/1.0", "").as_bytes())?;
+            let mut stream = BufReader::new(stream);
+            let head = read_head(&mut stream)?;
+            Ok((status(&head).unwrap_or(0), head, stream))
+        };
+        let (status, mut answer, stream) = attempt().map_err(|error| self.silent(&error))?;
+        if status != 200 {
+            let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+            read.map_err(|error| self.silent(&error))?;
+            return Err(self.understand(&answer).err().unwrap_or_else(|| self.stranger()));
+        }
+        Ok(stream)
+    }
+
+    /// Sends something long once the server wants it, and returns the JSON of its answer.
+    pub(crate) fn upload(
+        &self,
+        path: &str,
+        length: u64,
+        mut body: impl Read,
+    ) -> Result<Value, Failure> {
+        let headers = format!(
+            "Content-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
+             Expect: 100-continue\r\nConnection: close\r\n"
+        );
+        let mut attempt = || -> io::Result<Vec<u8>> {
+            let mut stream = self.connect()?;
+            stream.set_read_timeout(Some(STREAM_TIME))?;
+            stream.set_write_timeout(Some(STREAM_TIME))?;
+            stream.write_all(self.head("POST", path, "HTTP/1.1", &headers).as_bytes())?;
+            let mut reader = BufReader::new(stream.try_clone()?);
+            let mut answer = read_head(&mut reader)?;
+            if status(&answer) == Some(100) {
+                // A server that refuses in the middle says why before it hangs up.
+                let sent = io::copy(&mut body, &mut stream);
+                answer = read_head(&mut reader).map_err(|error| sent.err().unwrap_or(error))?;
+            }
+            reader.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = attempt().map_err(|error| self.silent(&error))?;
+        self.understand(&answer)
+    }
+
+    fn understand(&self, answer: &[u8]) -> Result<Value, Failure> {
+        let (status, body) = parse_answer(answer).ok_or_else(|| self.stranger())?;
         if (200..300).contains(&status) {
             return Ok(body);
         }
@@ -109,22 +156,43 @@ impl AdminClient {
         })
     }
 
+    fn silent(&self, error: &io::Error) -> Failure {
+        format!(
+            "no answer from the server at {}:{} ({error}): start it with 'rowhouse serve', or name \
+             its admin listener with --admin",
+            self.host, self.port
+        )
+    }
+
+    fn stranger(&self) -> Failure {
+        format!(
+            "what answers at {}:{} is not a Rowhouse admin listener: check --admin",
+            self.host, self.port
+        )
+    }
+
+    /// The head of a request; headers end with a line break each.
+    fn head(&self, method: &str, path: &str, version: &str, headers: &str) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!(
+            "{method} {path} {version}\r\nHost: {host}:{}\r\nAuthorization: Bearer {}\r\n\
+             {headers}\r\n",
+            self.port, self.token
+        )
+    }
+
     fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Vec<u8>> {
         let mut stream = self.connect()?;
         stream.set_read_timeout(Some(ANSWER_TIME))?;
         stream.set_write_timeout(Some(ANSWER_TIME))?;
         let body = body.map_or_else(String::new, Value::to_string);
-        let host =
-            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}:{}\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            self.port,
-            self.token,
+        let headers = format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n",
             body.len()
         );
-        stream.write_all(request.as_bytes())?;
+        let head = self.head(method, path, "HTTP/1.1", &headers);
+        stream.write_all(format!("{head}{body}").as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         Ok(answer)
@@ -196,11 +264,29 @@ fn read_token(path: &Path) -> Result<String, Failure> {
     }
 }
 
+/// Reads up to and with the empty line that ends a head.
+fn read_head(stream: &mut BufReader<impl Read>) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut lines = stream.take(HEAD_BYTES_MAX);
+    while !head.ends_with(b"\r\n\r\n") {
+        if lines.read_until(b'\n', &mut head)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(head)
+}
+
+/// The status in a head.
+fn status(head: &[u8]) -> Option<u16> {
+    let line = head.split(|&byte| byte == b'\r').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
+}
+
 /// Status and JSON of an answer that ends with its connection.
 fn parse_answer(answer: &[u8]) -> Option<(u16, Value)> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(answer.get(..end)?).ok()?;
-    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
+    let status = status(answer)?;
     let body = answer.get(end + 4..)?;
     let json = if body.is_empty() { Value::Null } else { serde_json::from_slice(body).ok()? };
     Some((status, json))

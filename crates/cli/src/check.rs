@@ -45,19 +45,15 @@ impl Check {
             output::print(&format!("{problem}\n"));
         }
         if report.problems.is_empty() {
-            let tables = counted(report.tables, "table", "tables");
-            let entities = counted(report.entities, "entity", "entities");
+            let tables = output::counted(report.tables, "table", "tables");
+            let entities = output::counted(report.entities, "entity", "entities");
             output::print(&format!("{tables} with {entities}: everything is in order.\n"));
             return Ok(());
         }
-        let problems = counted(report.problems.len() as u64, "problem", "problems");
+        let problems = output::counted(report.problems.len() as u64, "problem", "problems");
         Err(format!(
             "{} has {problems}: restore a backup, or recover what is left with the sqlite3 tool",
             self.directory.display(),
         ))
     }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -6,12 +6,16 @@
 
 mod account;
 mod admin_client;
+mod backup;
 mod check;
 mod cluster;
 mod copy;
 mod export;
 mod import;
 mod output;
+mod progress;
+mod rate;
+mod restore;
 mod serve;
 mod service;
 mod tail;
@@ -40,6 +44,8 @@ enum Command {
     Serve(Box<serve::Serve>),
     Account(account::AccountCommand),
     Cluster(cluster::ClusterCommand),
+    Backup(backup::BackupCommand),
+    Restore(restore::RestoreCommand),
     Check(check::Check),
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
         Command::Cluster(cluster) => cluster.run(),
+        Command::Backup(backup) => backup.run(),
+        Command::Restore(restore) => restore.run(),
         Command::Check(check) => check.run(),
         Command::Export(export) => export.run(),
         Command::Import(import) => import.run(),

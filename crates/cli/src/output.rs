@@ -8,6 +8,11 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// `1 table`, `2 tables`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Lines of columns, each as wide as its longest cell. Columns whose head begins with a space hold numbers, which stand
 /// to the right.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {

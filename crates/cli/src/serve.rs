@@ -329,6 +329,17 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// The configuration of a command that uses a store without serving it.
+pub(crate) fn offline_config(
+    data: Option<PathBuf>,
+    store: Option<Secret>,
+    store_ca_file: Option<PathBuf>,
+    store_password_file: Option<PathBuf>,
+) -> Result<Config, Failure> {
+    let options = Options { data, store, store_password_file, store_ca_file, ..Options::default() };
+    options.into_config(Secrets::from_environment())
+}
+
 /// What only the environment or a file may hold.
 #[derive(Default)]
 struct Secrets {

@@ -3,6 +3,7 @@
 use rowhouse_http::admin::TokenError;
 use rowhouse_http::listener::TlsError;
 use rowhouse_service_account::AccountError;
+use rowhouse_service_backup::{BackupError, FileError};
 use rowhouse_store::StoreError;
 use rowhouse_store_embedded::OpenError;
 use rowhouse_store_postgres::OpenError as DatabaseError;
@@ -87,12 +88,33 @@ pub enum ServerError {
     /// The system refuses threads or signals.
     #[error("the system refuses what a server needs: {0}: check its limits")]
     System(#[source] io::Error),
+    /// A file is not the backup that it should be.
+    #[error("{} {source}", path.display())]
+    BackupFile {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FileError,
+    },
+    /// A backup is not made, or not restored.
+    #[error("{0}")]
+    Backup(#[source] BackupError),
     /// The store did not close as it should. What was acknowledged is safe.
     #[error("the store did not close cleanly: {0}: run 'rowhouse check' on the data directory")]
     Close(#[source] StoreError),
     /// Connections to the database did not end as they should. What was acknowledged is safe.
     #[error("the connections to the database did not close cleanly: {0}: see the database's log")]
     Disconnect(#[source] StoreError),
+}
+
+impl ServerError {
+    /// What went wrong with a backup in a file.
+    pub(crate) fn of_backup(path: &std::path::Path, error: BackupError) -> Self {
+        match error {
+            BackupError::File(source) => Self::BackupFile { path: path.to_owned(), source },
+            error => Self::Backup(error),
+        }
+    }
 }
 
 fn bind_sentence(address: SocketAddr, flags: &[&str; 2], source: &io::Error) -> String {

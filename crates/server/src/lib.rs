@@ -9,6 +9,7 @@
 
 mod accounts;
 mod announce;
+mod backup;
 mod banner;
 mod changes;
 mod config;
@@ -19,14 +20,21 @@ mod figures;
 mod files;
 mod logging;
 mod master_key;
+mod restore;
 mod run;
 mod signals;
 
+pub use backup::{read_base, receive_backup, verify_backup};
 pub use config::{Config, KeepChanges, LogFormat};
 pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;
 pub use logging::start as start_logging;
 pub use master_key::MasterKey;
+pub use restore::restore;
+pub use rowhouse_service_backup::{
+    BackupError, Base, Catalogue, Extent, FileError, Header, Progress, Restored, Survey,
+    check_chain,
+};
 pub use rowhouse_store_embedded::{CheckReport, OpenError, check};
 pub use rowhouse_store_postgres::OpenError as DatabaseError;
 pub use run::{run, run_until_signalled};

@@ -9,13 +9,14 @@ use crate::engine::{self, Engine};
 use crate::error::ServerError;
 use crate::figures::observe;
 use crate::master_key::MasterKey;
-use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, signals};
+use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, restore, signals};
 use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
 use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{TableHandler, TableHandlerConfig};
 use rowhouse_service_account::AccountService;
+use rowhouse_service_backup::BackupService;
 use rowhouse_service_table::TableService;
 use std::io;
 use std::net::SocketAddr;
@@ -97,6 +98,16 @@ impl Place {
         directory.map(Self::Thrown).map_err(ServerError::TemporaryDirectory)
     }
 
+    /// Where the data themselves are.
+    fn data(&self, config: &Config) -> Data {
+        match (&config.store, self) {
+            (None, Self::Kept(path)) => Data::Directory(path.clone()),
+            (None, Self::Thrown(_)) => Data::Nowhere,
+            (Some(address), Self::Kept(_)) => Data::Database(address.clone()),
+            (Some(address), Self::Thrown(_)) => Data::LaxDatabase(address.clone()),
+        }
+    }
+
     fn path(&self) -> &Path {
         match self {
             Self::Kept(path) => path,
@@ -128,6 +139,7 @@ impl Server {
         }
         let sealer = config.master_key.sealer(place.path())?;
         let store = engine.store();
+        restore::refuse_unfinished(config, &*store).await?;
         let accounts =
             Arc::new(AccountService::new(Arc::clone(&store), sealer, Arc::clone(&random)));
         let known = seed(config, &accounts).await?;
@@ -165,7 +177,7 @@ impl Server {
             secondary: engine::replica(config)?.map(TableService::new),
             accounts: Arc::clone(&accounts),
             clock: Arc::clone(&clock),
-            random,
+            random: Arc::clone(&random),
             metrics: Arc::clone(&metrics),
             clock_skew_seconds: config.clock_skew_seconds,
             max_requests: config.max_requests,
@@ -178,8 +190,10 @@ impl Server {
         });
         let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
         let remedy = engine.remedy();
+        let backups = BackupService::new(Arc::clone(&store), clock, random, VERSION);
         let admin_handler = Admin {
             accounts,
+            backups: Arc::new(backups),
             readiness: Arc::new(move || {
                 store.ready().map_err(|error| format!("{error}: {remedy}"))
             }),
@@ -205,12 +219,7 @@ impl Server {
         let started = Started {
             table: table_url,
             admin: admin_url,
-            data: match (&config.store, place) {
-                (None, Place::Kept(path)) => Data::Directory(path.clone()),
-                (None, Place::Thrown(_)) => Data::Nowhere,
-                (Some(address), Place::Kept(_)) => Data::Database(address.clone()),
-                (Some(address), Place::Thrown(_)) => Data::LaxDatabase(address.clone()),
-            },
+            data: place.data(config),
             changes,
             token: token_file,
             trust: tls

@@ -1,0 +1,257 @@
+//! `rowhouse backup`: a backup of a running server into a file, and whether a file is a whole one.
+
+use crate::admin_client::AdminOptions;
+use crate::output::counted;
+use crate::progress::{Line, bytes};
+use crate::rate::{Limited, Rate};
+use crate::{Failure, output};
+use clap::{Args, Subcommand};
+use rowhouse_server::{
+    BackupError, Catalogue, Extent, Header, Survey, read_base, receive_backup, verify_backup,
+};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Take a backup of a running server, or verify one.
+///
+/// A backup holds all accounts, tables, policies, settings and entities as they were at one moment, while the
+/// server goes on. The keys of accounts are in it as they are stored: sealed, if the server has a master key.
+/// The file appears under its name when it is whole, and has been verified.
+#[derive(Debug, Args)]
+#[command(
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    mut_args(|argument| argument.hide_env_values(true))
+)]
+pub(crate) struct BackupCommand {
+    /// The file to write, which must not be there.
+    #[arg(value_name = "DEST", required = true)]
+    destination: Option<PathBuf>,
+
+    /// Write only what has changed since this backup. The server must keep changes.
+    #[arg(long, value_name = "BASE")]
+    incremental: Option<PathBuf>,
+
+    /// Take no more than so many bytes a second, such as 50MB.
+    #[arg(long, value_name = "RATE")]
+    rate_limit: Option<Rate>,
+
+    #[command(flatten)]
+    server: AdminOptions,
+
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+const EXAMPLES: &str = "Examples:
+  rowhouse backup monday.rhb
+  rowhouse backup tuesday.rhb --incremental monday.rhb
+  rowhouse backup verify monday.rhb tuesday.rhb";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Read backups to their ends, and tell what is in them.
+    ///
+    /// Several are taken for a full backup and the incremental ones that follow it.
+    Verify {
+        /// The files.
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+impl BackupCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let surveys = match &self.action {
+            Some(Action::Verify { files }) => verify(files)?,
+            None => vec![self.take()?],
+        };
+        let text = if self.server.json {
+            let values: Vec<Value> = surveys.iter().map(value).collect();
+            format!("{}\n", Value::Array(values))
+        } else {
+            surveys.iter().map(tell).collect()
+        };
+        output::print(&text);
+        Ok(())
+    }
+
+    fn take(&self) -> Result<Survey, Failure> {
+        let destination = self.destination.as_deref().unwrap_or(Path::new(""));
+        if destination.exists() {
+            return Err(format!(
+                "{} is there already: a backup never overwrites, choose another name",
+                destination.display()
+            ));
+        }
+        let base = match &self.incremental {
+            Some(path) => Some(read_base(path).map_err(|error| error.to_string())?),
+            None => None,
+        };
+        let client = self.server.client()?;
+        let part = Unfinished::create(destination)?;
+        let source = client.receive(&path(base.as_ref()))?;
+        let source = Limited::new(source, self.rate_limit);
+        let mut line = Line::new();
+        let received = receive_backup(source, &part.file, base.as_ref(), |done| {
+            line.show("saved", done);
+        });
+        drop(line);
+        let survey = received.map_err(|error| explain(destination, &error))?;
+        part.finish(destination)?;
+        Ok(survey)
+    }
+}
+
+/// Reads every file, and sees whether they follow each other.
+pub(crate) fn verify(files: &[PathBuf]) -> Result<Vec<Survey>, Failure> {
+    let mut line = Line::new();
+    let mut surveys = Vec::new();
+    for file in files {
+        let surveyed = verify_backup(file, |done| line.show("verified", done));
+        surveys.push(surveyed.map_err(|error| error.to_string())?);
+    }
+    if 1 < surveys.len() {
+        rowhouse_server::check_chain(&surveys).map_err(|error| error.to_string())?;
+    }
+    Ok(surveys)
+}
+
+fn path(base: Option<&(Header, Catalogue)>) -> String {
+    match base {
+        None => "/v1/backup".to_owned(),
+        Some((header, _)) => format!("/v1/backup?base={}&place={}", header.id, header.place),
+    }
+}
+
+/// What arrived was checked, so what is wrong with it is wrong with the connection or with the disk.
+fn explain(destination: &Path, error: &BackupError) -> Failure {
+    use rowhouse_server::FileError::{Io, Truncated};
+    let place = destination.display();
+    match error {
+        BackupError::File(Io(error)) => {
+            format!("the backup into {place} failed ({error}): nothing of it was kept")
+        }
+        BackupError::File(Truncated { .. }) => format!(
+            "the server ended the backup into {place} before it was whole: see the server's log; \
+             nothing of it was kept"
+        ),
+        error => format!("{error}; nothing was kept in {place}"),
+    }
+}
+
+/// A file that vanishes unless it is finished.
+struct Unfinished {
+    path: PathBuf,
+    file: File,
+}
+
+impl Unfinished {
+    fn create(destination: &Path) -> Result<Self, Failure> {
+        let mut path = OsString::from(destination);
+        path.push(".part");
+        let path = PathBuf::from(path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        // It holds all data, and keys.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&path) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(cannot_write(&path, &error)),
+        }
+    }
+
+    /// Makes it durable, and then gives it its name.
+    fn finish(self, destination: &Path) -> Result<(), Failure> {
+        let finish = || -> io::Result<()> {
+            self.file.sync_all()?;
+            fs::rename(&self.path, destination)?;
+            let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+            // Elsewhere directories cannot be opened, and renaming is durable by itself.
+            if cfg!(unix) {
+                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+            }
+            Ok(())
+        };
+        finish().map_err(|error| cannot_write(destination, &error))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After the end it has another name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    format!("cannot write {} ({error}): choose another place, or make room", path.display())
+}
+
+/// What people read of a backup.
+fn tell(survey: &Survey) -> String {
+    let Survey { header, totals, .. } = survey;
+    let contents = match header.extent {
+        Extent::Full => counted(totals.entities, "entity", "entities"),
+        Extent::Incremental(base) => {
+            let changes = counted(totals.changes, "change", "changes");
+            format!("{changes} since backup {}", base.id)
+        }
+    };
+    let accounts = counted(totals.accounts, "account", "accounts");
+    let tables = counted(totals.tables, "table", "tables");
+    let rows = [
+        ("Backup", header.id.to_string()),
+        ("Taken", format!("{} by Rowhouse {}", header.taken.iso7(), header.product)),
+        ("Holds", format!("{accounts}, {tables}, {contents}")),
+        ("Size", bytes(survey.bytes)),
+        ("Keys", keys(&survey.catalogue).to_owned()),
+    ];
+    let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
+    lines.concat()
+}
+
+/// Which key a server needs that is to use what is restored.
+pub(crate) fn keys(catalogue: &Catalogue) -> &'static str {
+    if catalogue.is_sealed() {
+        "sealed: a server needs the master key that this one was taken with"
+    } else {
+        "not sealed: whoever has the backup has the keys of its accounts"
+    }
+}
+
+/// What programs read of a backup.
+fn value(survey: &Survey) -> Value {
+    let Survey { header, catalogue, items, totals, bytes } = survey;
+    let tables: Vec<Value> = catalogue
+        .tables
+        .iter()
+        .map(|table| {
+            json!({
+                "account": catalogue.owner(table),
+                "table": table.name.as_str(),
+                "items": items.get(&table.id).copied().unwrap_or_default(),
+            })
+        })
+        .collect();
+    let base = match header.extent {
+        Extent::Full => Value::Null,
+        Extent::Incremental(base) => json!(base.id.to_string()),
+    };
+    json!({
+        "id": header.id.to_string(),
+        "taken": header.taken.iso7(),
+        "product": &*header.product,
+        "base": base,
+        "sealed": catalogue.is_sealed(),
+        "accounts": catalogue.accounts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
+        "tables": tables,
+        "entities": totals.entities,
+        "changes": totals.changes,
+        "bytes": bytes,
+    })
+}

@@ -1,0 +1,225 @@
+//! `rowhouse restore`: a backup into an empty place, or single tables of it into a running server.
+
+use crate::admin_client::AdminOptions;
+use crate::backup::{keys, verify};
+use crate::output::counted;
+use crate::progress::Line;
+use crate::serve::{Secret, offline_config};
+use crate::{Failure, output};
+use clap::Args;
+use rowhouse_server::{Catalogue, DatabaseAddress, Restored, Survey};
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Restore a backup.
+///
+/// A full backup, and the incremental ones that follow it, into an empty data directory (--data) or an empty
+/// PostgreSQL database (--store) that no server uses. Timestamps and ETags are those of the original. Every
+/// file is verified before anything is changed. A restore that was interrupted goes on when the same command
+/// is given again; until it is finished no server starts there.
+///
+/// With --table, single tables under new names into a running server.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
+pub(crate) struct RestoreCommand {
+    /// A full backup, and then the incremental ones that follow it, in order.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Restore this table under a new name into a running server. May be given several times.
+    #[arg(long = "table", value_name = "[ACCOUNT/]OLD=[ACCOUNT/]NEW")]
+    tables: Vec<Renamed>,
+
+    /// The empty PostgreSQL database to restore into: postgres://user@host:port/database.
+    #[arg(long, value_name = "URL", env = "ROWHOUSE_STORE")]
+    store: Option<Secret>,
+
+    /// The password for the database, on the first line of this file. PGPASSWORD may hold the password
+    /// itself.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_PASSWORD_FILE")]
+    store_password_file: Option<PathBuf>,
+
+    /// Certificate authorities, in PEM, that vouch for the database.
+    #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_CA_FILE")]
+    store_ca_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    server: AdminOptions,
+}
+
+const EXAMPLES: &str = "Examples:
+  rowhouse restore monday.rhb --data ./restored
+  rowhouse restore monday.rhb tuesday.rhb --store postgres://rowhouse@db.example.org/rowhouse
+  rowhouse restore monday.rhb --table People=PeopleOfMonday";
+
+/// A table, and what it is to be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Renamed {
+    old: Place,
+    new: Place,
+}
+
+/// A table in an account, which need not be said if there is no doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    account: Option<String>,
+    table: String,
+}
+
+impl FromStr for Renamed {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        let wrong = || format!("{text:?} is not OLD=NEW, two names of tables");
+        let (old, new) = text.split_once('=').ok_or_else(wrong)?;
+        let place = |text: &str| {
+            let (account, table) = match text.split_once('/') {
+                Some((account, table)) => (Some(account), table),
+                None => (None, text),
+            };
+            let is_name =
+                |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+            let valid = is_name(table) && account.is_none_or(is_name);
+            let place = Place { account: account.map(str::to_owned), table: table.to_owned() };
+            if valid { Ok(place) } else { Err(wrong()) }
+        };
+        Ok(Self { old: place(old)?, new: place(new)? })
+    }
+}
+
+impl RestoreCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.tables.is_empty() { self.restore_all() } else { self.restore_tables() }
+    }
+
+    fn restore_all(self) -> Result<(), Failure> {
+        if self.store.is_none() && self.server.data.is_none() {
+            return Err("name where to restore to: an empty directory with --data, or an empty \
+                        database with --store"
+                .to_owned());
+        }
+        if self.server.data.as_deref().is_some_and(DatabaseAddress::is_meant_by) {
+            return Err("--data takes a directory: name the database with --store".to_owned());
+        }
+        let config = offline_config(
+            self.server.data.clone(),
+            self.store,
+            self.store_ca_file,
+            self.store_password_file,
+        )?;
+        let mut line = Line::new();
+        let restored =
+            rowhouse_server::restore(&config, &self.files, |what, done| line.show(what, done));
+        drop(line);
+        let (restored, surveys) = restored.map_err(|error| error.to_string())?;
+        if self.server.json {
+            let Restored { accounts, tables, items, resumed } = restored;
+            let value = json!({
+                "accounts": accounts, "tables": tables, "items": items, "resumed": resumed,
+            });
+            output::print(&format!("{value}\n"));
+            return Ok(());
+        }
+        let resumed = if restored.resumed { " (the rest of an earlier attempt)" } else { "" };
+        output::print(&format!(
+            "Restored {}, {} and {}{resumed}.\nKeys      {}\n",
+            counted(restored.accounts, "account", "accounts"),
+            counted(restored.tables, "table", "tables"),
+            counted(restored.items, "entity", "entities"),
+            surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
+        ));
+        Ok(())
+    }
+
+    fn restore_tables(self) -> Result<(), Failure> {
+        let client = self.server.client()?;
+        let surveys = verify(&self.files)?;
+        let (Some(first), Some(last)) = (surveys.first(), surveys.last()) else { return Ok(()) };
+        rowhouse_server::check_chain(std::slice::from_ref(first)).map_err(|e| e.to_string())?;
+        let length = surveys.iter().map(|survey: &Survey| survey.bytes).sum();
+        for renamed in &self.tables {
+            let account = renamed.old.find_account(&last.catalogue)?;
+            let into = renamed.new.account.as_deref().unwrap_or(&account);
+            let (old, new) = (&renamed.old.table, &renamed.new.table);
+            let path =
+                format!("/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}");
+            let answer = client.upload(&path, length, concatenated(&self.files)?)?;
+            if self.server.json {
+                output::print(&format!("{answer}\n"));
+                continue;
+            }
+            let items = answer["items"].as_u64().unwrap_or_default();
+            let items = counted(items, "entity", "entities");
+            output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}.\n"));
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// The account that was named, or the only one that has such a table.
+    fn find_account(&self, catalogue: &Catalogue) -> Result<String, Failure> {
+        let is_meant = |account: &str| self.account.as_deref().is_none_or(|name| name == account);
+        let mut owners = catalogue
+            .tables
+            .iter()
+            .filter(|table| table.name.as_str().eq_ignore_ascii_case(&self.table))
+            .filter_map(|table| catalogue.owner(table))
+            .filter(|owner| is_meant(owner));
+        match (owners.next(), owners.next()) {
+            (Some(owner), None) => Ok(owner.to_owned()),
+            (None, _) => Err(format!(
+                "the backup has no table {}{}: 'rowhouse backup verify --json' lists what it has",
+                self.account.as_deref().map(|name| format!("{name}/")).unwrap_or_default(),
+                self.table
+            )),
+            (Some(_), Some(_)) => Err(format!(
+                "several accounts of the backup have a table {0}: name one, as ACCOUNT/{0}",
+                self.table
+            )),
+        }
+    }
+}
+
+/// The files, one behind the other.
+fn concatenated(files: &[PathBuf]) -> Result<Box<dyn Read>, Failure> {
+    let mut all: Box<dyn Read> = Box::new(io::empty());
+    for path in files {
+        let file = File::open(path);
+        let file = file.map_err(|error| format!("{} cannot be read ({error})", path.display()))?;
+        all = Box::new(all.chain(file));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_get_new_names() {
+        let place = |account: Option<&str>, table: &str| Place {
+            account: account.map(str::to_owned),
+            table: table.to_owned(),
+        };
+        let cases = [
+            ("People=Old", Some((place(None, "People"), place(None, "Old")))),
+            ("shop/People=Old", Some((place(Some("shop"), "People"), place(None, "Old")))),
+            ("a/B=c/D", Some((place(Some("a"), "B"), place(Some("c"), "D")))),
+            ("People", None),
+            ("People=", None),
+            ("=Old", None),
+            ("a/b/c=d", None),
+            ("Peo ple=Old", None),
+            ("People=Old&table=Other", None),
+            ("/People=Old", None),
+        ];
+        for (text, expected) in cases {
+            let parsed: Result<Renamed, _> = text.parse();
+            assert_eq!(parsed.ok().map(|renamed| (renamed.old, renamed.new)), expected, "{text}");
+        }
+    }
+}

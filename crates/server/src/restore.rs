@@ -1,0 +1,61 @@
+//! A restore into an empty data directory or database that no server uses.
+
+use crate::backup::{self, verify_backup};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::error::ServerError;
+use rowhouse_env::{SystemClock, SystemRandom};
+use rowhouse_service_backup::{Progress, Restored, Survey, check_chain, unfinished};
+use rowhouse_store::Store;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Restores a full backup and the incremental ones behind it into the store of the configuration.
+///
+/// Every file is read whole before anything is changed. What was interrupted goes on when it is called again
+/// with the same files; until it is finished no server starts on it.
+pub fn restore(
+    config: &Config,
+    files: &[PathBuf],
+    mut progress: impl FnMut(&'static str, Progress),
+) -> Result<(Restored, Vec<Survey>), ServerError> {
+    config.check()?;
+    let mut surveys = Vec::new();
+    for file in files {
+        surveys.push(verify_backup(file, |done| progress("verified", done))?);
+    }
+    check_chain(&surveys).map_err(ServerError::Backup)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerError::System)?;
+    let restored = runtime.block_on(async {
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let engine = Engine::open(config, &config.data, clock, random).await?;
+        let open = |index: usize| backup::open(&files[index]).map_err(io::Error::other);
+        let restored = rowhouse_service_backup::restore(engine.store(), &surveys, open, |done| {
+            progress("restored", done);
+        })
+        .await;
+        let closed = engine.close().await;
+        let restored = restored.map_err(ServerError::Backup)?;
+        closed.map(|()| restored)
+    })?;
+    Ok((restored, surveys))
+}
+
+/// Half of a backup is not served.
+pub(crate) async fn refuse_unfinished(
+    config: &Config,
+    store: &dyn Store,
+) -> Result<(), ServerError> {
+    let found = unfinished(store).await;
+    let found = found.map_err(|error| ServerError::Backup(error.into()))?;
+    let Some(backup) = found else { return Ok(()) };
+    Err(ServerError::Refused(format!(
+        "the restore of backup {backup} into {} is not finished: run the same 'rowhouse restore' \
+         again, which goes on where it was",
+        config.data_place()
+    )))
+}
