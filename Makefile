@@ -9,8 +9,9 @@ STORE ?= embedded
 HOURS ?= 2
 SECONDS ?= 60
 ENTITIES ?= 10000000
+COPIED ?= 20000
 
-.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale overload loadgen
+.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale overload copy-azurite loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -26,6 +27,7 @@ help:
 	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
 	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
 	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
+	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
 	@echo 'make overload      what healthy clients notice of thousands of others'
 
 run:
@@ -69,6 +71,12 @@ soak: loadgen
 
 scale: loadgen
 	target/release/loadgen scale --entities $(ENTITIES) $(ARGS)
+
+copy-azurite:
+	scripts/setup python
+	scripts/setup azurite
+	cargo build --locked --release -p rowhouse-cli
+	.work/venv/bin/python tests/copy/run.py $(COPIED)
 
 overload: loadgen
 	target/release/loadgen overload $(ARGS)

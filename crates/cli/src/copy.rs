@@ -73,11 +73,11 @@ impl CopyCommand {
             let _shown = Shown::start(&progress, "entities");
             transfer::run(copy.run(&source, &dest, &progress))?
         };
-        let rate = transfer::rate(progress.rows(), began.elapsed());
-        let tables = counted(copied.tables.len(), "table", "tables");
+        let rate = transfer::rate(&progress, began.elapsed());
+        let tables = output::counted(copied.tables.len() as u64, "table", "tables");
         output::print(&format!(
-            "Copied {} entities of {tables}, {rate} a second.\n",
-            copied.entities
+            "Copied {} of {tables}, {rate} a second.\n",
+            output::counted(copied.entities, "entity", "entities")
         ));
         if self.verify { verify(&copy, &source, &dest, &copied.tables) } else { Ok(()) }
     }
@@ -118,10 +118,6 @@ fn verify(copy: &Copy, source: &Client, dest: &Client, tables: &[String]) -> Res
     Err(format!(
         "{} different: copy again if the source was written to meanwhile, or look for entities that \
          only the destination has",
-        counted(different, "table is", "tables are")
+        output::counted(different as u64, "table is", "tables are")
     ))
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

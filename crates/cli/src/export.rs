@@ -101,9 +101,10 @@ impl ExportCommand {
             transfer::run(export.run(&client, &progress))?
         };
         if !to_output {
-            let rate = transfer::rate(rows, began.elapsed());
+            let rate = transfer::rate(&progress, began.elapsed());
+            let rows = output::counted(rows, "entity", "entities");
             output::print(&format!(
-                "Exported {rows} entities of {} to {}, {rate} a second.\n",
+                "Exported {rows} of {} to {}, {rate} a second.\n",
                 export.table,
                 self.out.display()
             ));

@@ -10,7 +10,7 @@ use rowhouse_client::import::{Import, Report};
 use rowhouse_client::{Client, OnConflict, Progress};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl ImportCommand {
         let rows = open(&file, format)?;
         let progress = (!from_input).then(|| beside(&file, &format!(".{table}.progress")));
         let tables = if self.create { vec![table.as_str()] } else { Vec::new() };
-        let import = self.options.import(Some(table.clone()), progress);
+        let import = self.options.import(&file, Some(table.clone()), progress);
         let report = import_rows(&client, &import, rows, &tables)?;
         self.options.tell(&report, &table)
     }
@@ -159,17 +159,17 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
         ));
     }
     let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
-    let import = options.import(None, Some(beside(file, ".progress")));
+    let import = options.import(file, None, Some(beside(file, ".progress")));
     let report = import_rows(&client, &import, Box::new(rows), &names)?;
-    let tables =
-        if names.len() == 1 { "1 table".to_owned() } else { format!("{} tables", names.len()) };
+    let tables = output::counted(names.len() as u64, "table", "tables");
     options.tell(&report, &tables)
 }
 
 impl Options {
-    fn import(&self, table: Option<String>, progress: Option<PathBuf>) -> Import {
+    fn import(&self, file: &Path, table: Option<String>, progress: Option<PathBuf>) -> Import {
         Import {
             table,
+            input_bytes: fs::metadata(file).ok().map(|metadata| metadata.len()),
             on_conflict: self.on_conflict.into(),
             jobs: self.jobs.into(),
             errors: self.errors.clone(),
@@ -181,10 +181,9 @@ impl Options {
     /// Says what came of it; refused rows are a failure.
     fn tell(&self, (report, rate): &(Report, u64), table: &str) -> Result<(), Failure> {
         let Report { rows, written, present, skipped, refused, shown } = report;
-        let mut text = format!("Imported {written} of {rows} rows into {table}");
-        for (count, what) in
-            [(present, "were there already"), (skipped, "were left as they are there")]
-        {
+        let rows = output::counted(*rows, "row", "rows");
+        let mut text = format!("Imported {written} of {rows} into {table}");
+        for (count, what) in [(present, "already there"), (skipped, "left alone")] {
             if *count > 0 {
                 // Writing to a string cannot fail.
                 let _ = write!(text, ", {count} {what}");
@@ -194,15 +193,14 @@ impl Options {
         if *refused == 0 {
             return Ok(());
         }
+        let refused = output::counted(*refused, "row was", "rows were");
         if let Some(path) = &self.errors {
-            return Err(format!("{refused} rows were refused: see {}", path.display()));
+            return Err(format!("{refused} refused: see {}", path.display()));
         }
         for (line, reason) in shown {
             eprintln!("line {line}: {reason}");
         }
-        Err(format!(
-            "{refused} rows were refused: all of them are told in a file with --errors FILE"
-        ))
+        Err(format!("{refused} refused: all of them are told in a file with --errors FILE"))
     }
 }
 
@@ -224,7 +222,7 @@ fn import_rows(
             import.run(client, rows, &progress).await
         })?
     };
-    let rate = transfer::rate(report.rows, began.elapsed());
+    let rate = transfer::rate(&progress, began.elapsed());
     Ok((report, rate))
 }
 

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const VERSION: &str = "2019-02-02";
@@ -31,6 +32,8 @@ const JSON: &str = "application/json;odata=minimalmetadata";
 pub struct Client {
     target: Target,
     transport: Arc<Transport>,
+    /// Somebody has answered there.
+    answered: Arc<AtomicBool>,
 }
 
 /// How an entity is written.
@@ -118,7 +121,7 @@ impl Client {
     /// A client of that service. Connects when it is first asked.
     pub fn new(target: &Target) -> Result<Self, ClientError> {
         let transport = Arc::new(Transport::new(target.endpoint.clone())?);
-        Ok(Self { target: target.clone(), transport })
+        Ok(Self { target: target.clone(), transport, answered: Arc::default() })
     }
 
     /// The address of the service, without secrets.
@@ -310,7 +313,8 @@ impl Client {
     }
 
     fn entity(&self, json: &str) -> Result<Entity, ClientError> {
-        Entity::from_json(json.as_bytes()).map_err(|reason| self.foreign(&reason))
+        let read = Entity::from_json(json.as_bytes());
+        read.map_err(|reason| ClientError::Entity { address: self.address(), reason })
     }
 
     fn read<'a, T: Deserialize<'a>>(&self, answer: &'a Answer) -> Result<T, ClientError> {
@@ -326,7 +330,9 @@ impl Client {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let (reason, asked) = match self.transport.send(self.sign(&call)).await {
+            let sent = self.transport.send(self.sign(&call)).await;
+            self.answered.fetch_or(sent.is_ok(), Ordering::Relaxed);
+            let (reason, asked) = match sent {
                 Ok(answer) if (200..300).contains(&answer.status) => {
                     match passing_part(&answer) {
                         // A batch answers 202 even where the service was too busy for it.
@@ -344,7 +350,14 @@ impl Client {
                 Err(Fault::TooLarge) => {
                     return Err(ClientError::TooLarge(ANSWER_BYTES_MAX / (1024 * 1024)));
                 }
-                Err(Fault::Passing(reason)) => (reason, None),
+                Err(Fault::Untrusted(reason)) => return Err(ClientError::Certificates(reason)),
+                Err(Fault::Passing(reason)) => {
+                    let ever = self.answered.load(Ordering::Relaxed);
+                    if !ever && retry::ATTEMPTS_UNANSWERED <= attempts {
+                        attempts = retry::ATTEMPTS;
+                    }
+                    (reason, None)
+                }
             };
             if attempts == retry::ATTEMPTS {
                 return Err(ClientError::Unreachable { address: self.address(), reason });

@@ -92,16 +92,19 @@ impl Copy {
         progress: &Arc<Progress>,
     ) -> Result<Copied, TransferError> {
         let state = self.begin(source, destination)?;
-        progress.add(state.entities);
+        progress.resume(state.entities, 0);
         let mut tables =
             if self.tables.is_empty() { source.tables().await? } else { self.tables.clone() };
         tables.sort();
         tables.dedup();
         let job = Job {
             source: source.clone(),
-            loader: Loader { client: destination.clone(), on_conflict: OnConflict::Replace },
+            loader: Loader {
+                client: destination.clone(),
+                on_conflict: OnConflict::Replace,
+                progress: progress.clone(),
+            },
             saved: Arc::new(Saved::new(state, self.state.clone())),
-            progress: progress.clone(),
         };
         let outcome = self.copy_tables(&job, &tables).await;
         // What is done is kept, whatever ended it.
@@ -181,13 +184,18 @@ impl Copy {
     /// Makes the table at the destination and cuts it into ranges.
     async fn make(&self, job: &Job, table: &str) -> Result<Vec<RangeState>, TransferError> {
         let destination = &job.loader.client;
-        destination.create_table(table).await?;
+        match destination.create_table(table).await {
+            // A signature of the table alone may write to it and not make it: the first write will tell.
+            Err(error) if error.status() == Some(403) => {}
+            outcome => drop(outcome?),
+        }
         if self.acls {
             destination.set_acl(table, &job.source.acl(table).await?).await?;
         }
         let ranges = range::plan(&job.source, table, self.jobs).await?;
         let ranges: Vec<_> = ranges.into_iter().map(RangeState::new).collect();
         job.saved.lock().state.tables.insert(table.to_owned(), ranges.clone());
+        job.saved.save(true)?;
         Ok(ranges)
     }
 }
@@ -198,7 +206,6 @@ struct Job {
     source: Client,
     loader: Loader,
     saved: Arc<Saved>,
-    progress: Arc<Progress>,
 }
 
 impl Job {
@@ -218,7 +225,6 @@ impl Job {
                     "the destination refuses an entity of {table}: {reason}"
                 )));
             }
-            self.progress.add(rows);
             place = page.next;
             self.saved.note(&table, index, rows, place.as_ref());
             self.saved.save(false)?;

@@ -1,9 +1,10 @@
 //! An entity on its way from one place to another.
 
-use rowhouse_types::{Corrupt, EntityKey, LimitExceeded, Record, Row, Timestamp};
+use rowhouse_types::{Corrupt, EdmType, EntityKey, LimitExceeded, Record, Row, Timestamp};
 use rowhouse_wire::entity::{self, EntityError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 /// Keys and everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Entity {
 
     /// Reads the JSON of one entity, as the service writes it or a file holds it.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
-        let body = entity::read(json).map_err(|error| told(&error))?;
+        let body = entity::read(json).map_err(|error| told(&error, json))?;
         let (Some(partition), Some(row)) = (body.partition, body.row) else {
             return Err("PartitionKey or RowKey is missing".to_owned());
         };
@@ -81,15 +82,79 @@ impl Entity {
 }
 
 /// What is wrong with the JSON of an entity, in plain words.
-fn told(error: &EntityError) -> String {
+fn told(error: &EntityError, json: &[u8]) -> String {
     match error {
-        EntityError::Syntax => {
-            "not a flat JSON object, or a value that is not of the type it is said to have"
-                .to_owned()
-        }
+        EntityError::Syntax => blame(json),
         EntityError::Property { name, error } => format!("property {name:?}: {error}"),
         EntityError::DateOutOfRange { name, .. } => {
             format!("property {name:?}: a date before the year 1601")
+        }
+    }
+}
+
+/// What keeps a text from being an entity: that it is not JSON, or one of its members.
+fn blame(json: &[u8]) -> String {
+    let members: Map<String, Value> = match serde_json::from_slice(json) {
+        Ok(members) => members,
+        Err(error) if error.is_data() => return "not a JSON object".to_owned(),
+        Err(error) => return format!("not JSON: {error}"),
+    };
+    for (name, value) in &members {
+        let annotation = format!("{name}@odata.type");
+        let alone: Map<_, _> = [name, &annotation]
+            .into_iter()
+            .filter_map(|member| Some((member.clone(), members.get(member)?.clone())))
+            .collect();
+        let text = serde_json::to_vec(&alone).expect("JSON can always be written");
+        if entity::read(&text).is_ok() {
+            continue;
+        }
+        return match members.get(&annotation) {
+            Some(Value::String(edm_type)) if EdmType::from_name(edm_type).is_some() => {
+                format!("property {name:?}: not a value of type {edm_type}")
+            }
+            Some(edm_type) => format!("property {name:?}: {edm_type} is not a type"),
+            None if value.is_array() || value.is_object() => {
+                format!("property {name:?}: a list or an object cannot be a value")
+            }
+            None => format!("property {name:?}: not a value that an entity can have"),
+        };
+    }
+    "not an entity".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases = [
+            ("", "not JSON: "),
+            ("nonsense", "not JSON: "),
+            ("[]", "not a JSON object"),
+            ("7", "not a JSON object"),
+            (r#"{"A":1}"#, "PartitionKey or RowKey is missing"),
+            (r#"{"PartitionKey":1,"RowKey":""}"#, "must be texts"),
+            (r#"{"PartitionKey":"a/b","RowKey":""}"#, "key: character '/'"),
+            (r#"{"PartitionKey":"","RowKey":"","A":[1]}"#, "property \"A\": a list or an object"),
+            (
+                r#"{"PartitionKey":"","RowKey":"","A@odata.type":"Edm.Int32","A":"many","B":1}"#,
+                "property \"A\": not a value of type Edm.Int32",
+            ),
+            (
+                r#"{"PartitionKey":"","RowKey":"","A@odata.type":"Edm.Byte","A":"1"}"#,
+                "property \"A\": \"Edm.Byte\" is not a type",
+            ),
+            (r#"{"PartitionKey":"","RowKey":"","a-b":1}"#, "property \"a-b\": "),
+            (
+                r#"{"PartitionKey":"","RowKey":"","A@odata.type":"Edm.DateTime","A":"1500-01-01T00:00:00Z"}"#,
+                "before the year 1601",
+            ),
+        ];
+        for (json, expected) in cases {
+            let reason = Entity::from_json(json.as_bytes()).unwrap_err();
+            assert!(reason.contains(expected), "{json}: {reason}");
         }
     }
 }

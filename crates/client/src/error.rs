@@ -56,8 +56,16 @@ pub enum ClientError {
         /// What was wrong with the answer.
         reason: String,
     },
-    /// The certificates to check the other side with are missing.
-    #[error("cannot check certificates: {0}")]
+    /// An entity in an answer breaks the rules for entities.
+    #[error("an entity that {address} sent cannot be read: {reason}")]
+    Entity {
+        /// Who was asked.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The certificate of the other side does not do, or there is nothing to check it with.
+    #[error("the certificate of the service cannot be trusted: {0}")]
     Certificates(String),
 }
 

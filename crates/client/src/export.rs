@@ -104,7 +104,7 @@ impl Export {
             Some(paths) => self.begin(client, paths).await?,
             None => self.fresh(client).await?,
         };
-        progress.add(state.rows);
+        progress.resume(state.rows, 0);
         let mut sink = Sink::open(paths.as_ref(), self.format, state.bytes)?;
         self.read_all(client, &mut state, &mut sink, progress).await?;
         tokio::task::block_in_place(|| self.finish(&state, sink))?;

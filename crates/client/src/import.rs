@@ -21,10 +21,11 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Batches of a portion for each job: enough to keep all busy, few enough to save the progress often.
-const BATCHES_PER_JOB: usize = 8;
+/// Full batches of a portion for each job: enough to find rows of the same partition that are not neighbours,
+/// few enough to save the progress every few seconds.
+const BATCHES_PER_JOB: usize = 32;
 /// Most bytes of a portion.
-const PORTION_BYTES_MAX: usize = 64 * 1024 * 1024;
+const PORTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Refused rows that are kept for the report.
 const SHOWN_MAX: usize = 10;
 
@@ -39,6 +40,8 @@ pub struct Import {
     pub jobs: usize,
     /// Where refused rows are told.
     pub errors: Option<PathBuf>,
+    /// How long the input is, to recognise it again.
+    pub input_bytes: Option<u64>,
     /// Where the progress is kept; nowhere if the input cannot be read again.
     pub progress: Option<PathBuf>,
     /// Go on where an earlier import was interrupted.
@@ -67,6 +70,7 @@ pub struct Report {
 struct State {
     destination: String,
     table: Option<String>,
+    input_bytes: Option<u64>,
     report: Report,
     /// Bytes of the file of errors.
     errors: u64,
@@ -91,11 +95,14 @@ impl Import {
     ) -> Result<Report, TransferError> {
         let mut state = self.begin(client)?;
         let mut errors = ErrorFile::open(self.errors.as_deref(), state.errors)?;
-        progress.add(state.report.rows);
-        progress.add_refused(state.report.refused);
+        progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
-        let loader = Loader { client: client.clone(), on_conflict: self.on_conflict };
+        let loader = Loader {
+            client: client.clone(),
+            on_conflict: self.on_conflict,
+            progress: progress.clone(),
+        };
         let (most, table) = (self.jobs.max(1) * BATCHES_PER_JOB * 100, self.table.as_deref());
         let table: Option<Arc<str>> = table.map(Into::into);
         let mut held = None;
@@ -110,8 +117,8 @@ impl Import {
                 break;
             }
             let outcome = loader.load(portion.items, self.jobs).await?;
-            progress.add(portion.rows);
-            progress.add_refused((outcome.refused.len() + portion.refused.len()) as u64);
+            progress.add(portion.refused.len() as u64);
+            progress.add_refused(portion.refused.len() as u64);
             state.errors = errors.tell(&portion.refused)?;
             state.errors = errors.tell(&outcome.refused)?;
             state.report.add(portion.rows, &portion.refused, &outcome);
@@ -129,6 +136,7 @@ impl Import {
         let new = State {
             destination: client.address(),
             table: self.table.clone(),
+            input_bytes: self.input_bytes,
             report: Report::default(),
             errors: 0,
         };
@@ -148,6 +156,10 @@ impl Import {
                     path.display()
                 ))
             }
+            Some(found) if found.input_bytes != new.input_bytes => refused(format!(
+                "the file is not the one whose import was interrupted: remove {} to begin anew",
+                path.display()
+            )),
             Some(found) => Ok(found),
         }
     }

@@ -4,6 +4,7 @@ use crate::batch;
 use crate::client::{Client, Query, Write};
 use crate::entity::Entity;
 use crate::error::{ClientError, ServiceError};
+use crate::progress::Progress;
 use crate::range;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -79,6 +80,8 @@ impl Loaded {
 pub(crate) struct Loader {
     pub(crate) client: Client,
     pub(crate) on_conflict: OnConflict,
+    /// Told of every entity that is done.
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Loader {
@@ -91,7 +94,13 @@ impl Loader {
             while running.len() < jobs.max(1) {
                 let Some(group) = waiting.next() else { break };
                 let this = self.clone();
-                running.spawn(async move { this.load_group(group).await });
+                running.spawn(async move {
+                    let rows = group.len() as u64;
+                    let loaded = this.load_group(group).await?;
+                    this.progress.add(rows);
+                    this.progress.add_refused(loaded.refused.len() as u64);
+                    Ok::<_, ClientError>(loaded)
+                });
             }
             match running.join_next().await {
                 Some(done) => all.add(done.expect("a task that writes does not panic")?),

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Attempts in all. The waits between them add up to about a minute.
 pub(crate) const ATTEMPTS: u32 = 9;
+/// Attempts where nobody has ever answered: more likely the address is wrong.
+pub(crate) const ATTEMPTS_UNANSWERED: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 

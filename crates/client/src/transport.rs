@@ -7,6 +7,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -45,6 +46,8 @@ pub(crate) enum Fault {
     Passing(String),
     /// The answer is beyond the limit.
     TooLarge,
+    /// The other side is not who it should be.
+    Untrusted(String),
 }
 
 /// Connections to one endpoint.
@@ -81,23 +84,27 @@ impl Transport {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Fault> {
-        match timeout(CONNECT_TIME, self.open()).await {
-            Ok(opened) => opened.map_err(Fault::Passing),
-            Err(_) => Err(Fault::Passing("cannot connect in time".to_owned())),
-        }
+        let late = |_| Fault::Passing("cannot connect in time".to_owned());
+        timeout(CONNECT_TIME, self.open()).await.map_err(late)?
     }
 
-    async fn open(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+    async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Fault> {
+        let passing = |error: io::Error| Fault::Passing(error.to_string());
         let address = (self.endpoint.host.as_str(), self.endpoint.port);
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect(address).await.map_err(passing)?;
         // Costs nothing to go without.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => handshake(stream).await,
             Some(tls) => {
                 let name = ServerName::try_from(self.endpoint.host.clone())
-                    .map_err(|error| error.to_string())?;
-                let stream = tls.connect(name, stream).await.map_err(|error| error.to_string())?;
+                    .map_err(|error| Fault::Untrusted(error.to_string()))?;
+                let stream =
+                    tls.connect(name, stream).await.map_err(|error| match error.kind() {
+                        // What the other side showed does not do: it will not be better the next time.
+                        io::ErrorKind::InvalidData => Fault::Untrusted(error.to_string()),
+                        _ => passing(error),
+                    })?;
                 handshake(stream).await
             }
         }
@@ -112,9 +119,9 @@ impl std::fmt::Debug for Transport {
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, String> {
-    let (sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+) -> Result<SendRequest<Full<Bytes>>, Fault> {
+    let broken = |error: hyper::Error| Fault::Passing(error.to_string());
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // Whoever sends on it learns of its end; there is nobody else to tell.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)

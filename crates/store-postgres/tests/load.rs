@@ -88,7 +88,9 @@ fn a_database_of_an_older_schema_is_brought_up_to_date() {
         let url = server.create_database();
         let old = open(&url).await;
         let table = table(&*old).await;
-        let back = "DROP TABLE rowhouse.load; ALTER TABLE rowhouse.servers DROP COLUMN since;
+        let back = "DROP TABLE rowhouse.changes; DROP FUNCTION rowhouse.note_change;
+            ALTER TABLE rowhouse.catalogue DROP COLUMN retention, DROP COLUMN changes_after;
+            DROP TABLE rowhouse.load; ALTER TABLE rowhouse.servers DROP COLUMN since;
             UPDATE rowhouse.schema_version SET version = 1";
         server.execute(database(&url), back);
         let new = open(&url).await;

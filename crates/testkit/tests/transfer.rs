@@ -189,6 +189,56 @@ fn part_of_a_table_to_standard_output() {
         csv.starts_with("PartitionKey,RowKey,Timestamp,Int,Int@type,Sometimes,Sometimes@type\r\n")
     );
     assert_eq!(csv.lines().count(), expected + 1);
+    let mut import =
+        command(here, &server, &["import", "Piped", "-", "--format", "csv", "--create"]);
+    let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(import.stdin.as_mut().unwrap(), csv.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+    assert_eq!(content(&mut server.client(), "Piped").len(), expected);
+}
+
+/// Keys that make cutting a table into ranges hard: empty ones, each the start of the next, and of every kind of
+/// character.
+#[test]
+fn no_key_is_missed_or_read_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    let keys =
+        ["", " ", "a", "a ", "aa", "aa'a", "a\u{E000}", "a😀", "z", "~", "é", "\u{FFFD}", "😀😀"];
+    let mut lines = Vec::new();
+    for partition in keys {
+        for row in keys.iter().flat_map(|key| (0..12).map(move |n| format!("{key}{n}"))) {
+            lines.push(json!({ "PartitionKey": partition, "RowKey": row }).to_string());
+        }
+    }
+    for row in keys.iter().flat_map(|key| (0..100).map(move |n| format!("{key}{n:03}"))) {
+        lines.push(json!({ "PartitionKey": "aa", "RowKey": row, "More": true }).to_string());
+    }
+    let rows = lines.len();
+    fs::write(here.join("in.ndjson"), lines.join("\n")).unwrap();
+    succeed(here, &server, &["import", "Hard", "in.ndjson", "--create"]);
+    let only = "PartitionKey eq 'aa'";
+    succeed(here, &server, &["export", "Hard", "--filter", only, "--out", "one.ndjson"]);
+    succeed(here, &server, &["import", "OnePartition", "one.ndjson", "--create"]);
+    for table in ["Hard", "OnePartition"] {
+        let expected = content(&mut server.client(), table);
+        for jobs in ["1", "2", "7", "64"] {
+            let file = format!("{table}-{jobs}.ndjson");
+            succeed(here, &server, &["export", table, "--jobs", jobs, "--out", &file]);
+            let text = fs::read_to_string(here.join(file)).unwrap();
+            let mut found = Content::new();
+            for line in text.lines() {
+                let entity: Value = serde_json::from_str(line).unwrap();
+                let key = |name: &str| entity[name].as_str().unwrap().to_owned();
+                assert!(
+                    found.insert((key("PartitionKey"), key("RowKey")), entity.clone()).is_none()
+                );
+            }
+            assert!(found.keys().eq(expected.keys()), "{table} with {jobs} jobs");
+        }
+    }
+    assert_eq!(content(&mut server.client(), "Hard").len(), rows);
 }
 
 /// The progress is saved once a second; a server that pauses lets a quick export take that long.
@@ -252,7 +302,7 @@ fn an_import_that_is_killed_goes_on() {
     write_file(&here.join("in.ndjson"), 12_000);
     server.client().create_table("People");
     let arguments =
-        ["import", "People", "in.ndjson", "--jobs", "2", "--resume", "--errors", "errors"];
+        ["import", "People", "in.ndjson", "--jobs", "1", "--resume", "--errors", "errors"];
     let progress = here.join("in.ndjson.People.progress");
     let mut before = Vec::new();
     for _ in 0..3 {
@@ -267,6 +317,11 @@ fn an_import_that_is_killed_goes_on() {
     }
     let refused = text(&run(here, &server, &arguments[..3]));
     assert!(refused.contains("add --resume"), "{refused}");
+    let whole = fs::read(here.join("in.ndjson")).unwrap();
+    fs::write(here.join("in.ndjson"), &whole[..whole.len() / 2]).unwrap();
+    let refused = text(&run(here, &server, &arguments));
+    assert!(refused.contains("not the one"), "{refused}");
+    fs::write(here.join("in.ndjson"), &whole).unwrap();
     let said = succeed(here, &server, &arguments);
     assert!(said.contains("of 12000 rows into People"), "{said}");
     assert!(!progress.exists());
@@ -298,7 +353,7 @@ fn only_bad_rows_are_left_out() {
         run(here, &server, &["import", "People", "in.ndjson", "--errors", "errors.ndjson"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
-    assert!(said.contains("Imported 293 of 300 rows into People, 1 were there already"), "{said}");
+    assert!(said.contains("Imported 293 of 300 rows into People, 1 already there"), "{said}");
     assert!(said.contains("6 rows were refused: see errors.ndjson"), "{said}");
     let errors = fs::read_to_string(here.join("errors.ndjson")).unwrap();
     let mut numbers: Vec<u64> = errors
@@ -444,6 +499,10 @@ fn failures_are_a_sentence_that_says_what_to_do() {
         (&["export", "People", "--resume"], "--out"),
         (&["export", "People", "--connection", "nonsense"], "connection string"),
         (&["export", "People", "--connection", wrong], "check the key"),
+        (
+            &["export", "People", "--connection", "http://127.0.0.1:1/a?sig=a"],
+            "that the server runs",
+        ),
         (&["copy", &same, &same], "same service"),
         (&["copy", "nonsense", &same], "the source: "),
     ];
@@ -453,4 +512,96 @@ fn failures_are_a_sentence_that_says_what_to_do() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn an_encrypted_service_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start_with(&["--tls-self-signed"]);
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 200);
+    let connection = connection(&server).replace("http://", "https://");
+    let import = |certificate: Option<&Path>| {
+        let arguments = ["import", "People", "in.ndjson", "--create", "--connection", &connection];
+        let mut import = command(here, &server, &arguments);
+        match certificate {
+            Some(path) => import.env("SSL_CERT_FILE", path),
+            None => import.env_remove("SSL_CERT_FILE"),
+        };
+        import.output().unwrap()
+    };
+    let certificate = server.data().join("tls-cert.pem");
+    assert!(certificate.exists());
+    let output = import(Some(&certificate));
+    assert!(text(&output).starts_with("Imported 200 of 200 rows into People"), "{}", text(&output));
+    let output = import(None);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("SSL_CERT_FILE"), "{}", text(&output));
+}
+
+/// What differs from run to run: times and rates.
+fn settled(text: &str) -> String {
+    let is_time = |word: &str| word.starts_with("20") && word.contains('T') && word.ends_with('Z');
+    let words = text.split_inclusive(|c: char| ",\" \n".contains(c)).map(|word| {
+        let bare = word.trim_end_matches([',', '"', ' ', '\n']);
+        if is_time(bare) { word.replace(bare, "TIME") } else { word.to_owned() }
+    });
+    let text: String = words.collect();
+    let pieces: Vec<_> = text.split(" a second").collect();
+    let (last, rates) = pieces.split_last().expect("there is one at least");
+    let rates = rates.iter().map(|piece| piece.trim_end_matches(|c: char| c.is_ascii_digit()));
+    rates.map(|piece| format!("{piece}N a second")).chain([(*last).to_owned()]).collect()
+}
+
+/// Every command of the page does what the page says.
+#[test]
+fn the_page_about_moving_is_true() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/operating/move.md")).unwrap();
+    let azurite = root.join("crates/client/tests/data/azurite-3.37.0.json");
+    fs::copy(azurite, here.join("__azurite_db_table__.json")).unwrap();
+    std::os::unix::fs::symlink(binary(), here.join("rowhouse")).unwrap();
+    let mut typed = 0;
+    for (command, expected) in steps(&page) {
+        // A file that the page shows before anything made it is there to begin with.
+        if let Some(file) = command.strip_prefix("cat ").map(|name| here.join(name))
+            && !file.exists()
+        {
+            fs::write(file, &expected).unwrap();
+        }
+        let output = Command::new("sh")
+            .args(["-c", &format!("{command} 2>&1")])
+            .current_dir(here)
+            .env("ROWHOUSE_CONNECTION", connection(&old))
+            .env("OLD", connection(&old))
+            .env("NEW", connection(&new))
+            .output()
+            .unwrap();
+        // CSV has line ends of its own.
+        let said = text(&output).replace('\r', "");
+        assert_eq!(settled(&said), settled(&expected), "{command}");
+        typed += 1;
+    }
+    assert!(typed > 8, "{typed} commands");
+}
+
+/// The commands in the fenced blocks of a page, each with what the page says it prints.
+fn steps(page: &str) -> Vec<(String, String)> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    for block in page.split("```").skip(1).step_by(2) {
+        for line in block.lines().skip(1) {
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push((command.to_owned(), String::new())),
+                (None, Some((_, expected))) => {
+                    expected.push_str(line);
+                    expected.push('\n');
+                }
+                (None, None) => panic!("a block starts with a command: {line}"),
+            }
+        }
+    }
+    steps
 }
