@@ -232,7 +232,7 @@ options! {
     #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_REQUESTS", help_heading = "Limits")]
     max_requests: usize,
 
-    /// Most queries among them. Default: 64.
+    /// Most queries among them. Default: 16.
     #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_SCANS", help_heading = "Limits")]
     max_scans: usize,
 

@@ -102,8 +102,9 @@ async fn in_transaction(
         lock(session, &mut entities),
     );
     begun?;
-    let live = live?;
+    // Looked at first: where it fails, what else was asked in the transaction fails because of it.
     locked?;
+    let live = live?;
     let live: HashSet<i64> = live.iter().map(|row| row.get(0)).collect();
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;

@@ -118,7 +118,9 @@ impl Fault {
 
 /// Nothing was written; the log has the reason.
 fn busy(error: &tokio_postgres::Error) -> StoreError {
-    tracing::warn!(%error, "the database did not answer a request");
+    // The message of the database names no values; its detail might.
+    let reason = error.as_db_error().map(|error| (error.code().code(), error.message()));
+    tracing::warn!(%error, ?reason, "the database did not answer a request");
     StoreError::Busy
 }
 

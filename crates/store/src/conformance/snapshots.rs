@@ -7,7 +7,8 @@ use super::fixture::{
 use crate::{AccountId, Condition, Snapshot, TableId, Write};
 use rowhouse_types::{Etag, KeyRange, Position, Record, StoredPolicy, Timestamp};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 /// All rows of a table, in pages of a few.
 async fn rows(view: &dyn Snapshot, table: TableId) -> Vec<(String, String, Record)> {
@@ -85,18 +86,22 @@ async fn counters_are_equal(engine: &dyn Engine, partitions: &[&str]) {
         partitions.iter().flat_map(|it| ["a", "b"].map(|row| key(it, row))).collect();
     let all = |count: i64| keys.iter().map(|it| put(table, it, number(count))).collect();
     write_all(&*store, all(0)).await;
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
     let (writer, told, keys) = (Arc::clone(&store), Arc::clone(&stop), keys.clone());
+    let count = Arc::clone(&written);
     let writing = tokio::spawn(async move {
-        let mut count = 0;
         while !told.load(Ordering::SeqCst) {
-            count += 1;
-            let commands = keys.iter().map(|it| put(table, it, number(count))).collect();
+            let next = count.load(Ordering::SeqCst) + 1;
+            let commands = keys.iter().map(|it| put(table, it, number(next))).collect();
             commit(&*writer, commands).await.expect("the batch succeeds");
+            count.store(next, Ordering::SeqCst);
         }
-        count
     });
     for _ in 0..20 {
+        let before = written.load(Ordering::SeqCst);
+        while written.load(Ordering::SeqCst) == before && !writing.is_finished() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let view = store.snapshot().await.expect("a view can be taken");
         let found = rows(&*view, table).await;
         tokio::task::yield_now().await;
@@ -104,9 +109,10 @@ async fn counters_are_equal(engine: &dyn Engine, partitions: &[&str]) {
         assert_eq!(found, again, "the view does not move");
         let counts: Vec<_> = found.iter().map(|(_, _, record)| n(record)).collect();
         assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+        assert!(before < counts[0], "what was answered is in it");
     }
     stop.store(true, Ordering::SeqCst);
-    assert!(writing.await.expect("the writer does not panic") > 0);
+    writing.await.expect("the writer does not panic");
 }
 
 /// Batches within a partition.
