@@ -123,6 +123,19 @@ fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
 /// A value and its type.
 type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// The columns `kp, kh, rest, pl, size, names, props` of a row.
+fn stored<'a>(key: &'a DbKey, columns: &'a Columns<'_>) -> [Typed<'a>; 7] {
+    [
+        (&key.prefix, Type::BYTEA),
+        (&key.hash, Type::BYTEA),
+        (&key.rest, Type::BYTEA),
+        (&key.partition_len, Type::INT2),
+        (&columns.size, Type::INT4),
+        (&columns.names, Type::TEXT_ARRAY),
+        (&columns.props, Type::JSONB),
+    ]
+}
+
 /// A row that is brought back: where its partition lives, its key, its record.
 type Saved<'a> = (i64, &'a DbKey, &'a Record);
 
@@ -162,17 +175,8 @@ pub(crate) async fn restore_rows<'a>(
     }
     let mut values: Vec<Typed<'_>> = vec![(&table, Type::INT8)];
     for (home, ts, key, columns) in &rows {
-        values.extend::<[Typed<'_>; 9]>([
-            (home, Type::INT8),
-            (ts, Type::INT8),
-            (&key.prefix, Type::BYTEA),
-            (&key.hash, Type::BYTEA),
-            (&key.rest, Type::BYTEA),
-            (&key.partition_len, Type::INT2),
-            (&columns.size, Type::INT4),
-            (&columns.names, Type::TEXT_ARRAY),
-            (&columns.props, Type::JSONB),
-        ]);
+        values.extend::<[Typed<'_>; 2]>([(home, Type::INT8), (ts, Type::INT8)]);
+        values.extend(stored(key, columns));
     }
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (tid, dk, ts, kp, kh, rest, pl, size, names, props)
@@ -203,15 +207,7 @@ pub(crate) async fn insert_rows<'a>(
     let mut values: Vec<Typed<'_>> =
         vec![(&partition.home, Type::INT8), (&partition.table, Type::INT8), (&tick, Type::INT8)];
     for (key, columns) in &rows {
-        values.extend::<[Typed<'_>; 7]>([
-            (&key.prefix, Type::BYTEA),
-            (&key.hash, Type::BYTEA),
-            (&key.rest, Type::BYTEA),
-            (&key.partition_len, Type::INT2),
-            (&columns.size, Type::INT4),
-            (&columns.names, Type::TEXT_ARRAY),
-            (&columns.props, Type::JSONB),
-        ]);
+        values.extend(stored(key, columns));
     }
     let table = if check_table { "rowhouse.live($2)" } else { "$2" };
     let sql = format!(
