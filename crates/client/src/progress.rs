@@ -8,6 +8,9 @@ pub struct Progress {
     rows: AtomicU64,
     earlier: AtomicU64,
     refused: AtomicU64,
+    /// Parts of the whole, whatever they are, and how many of them are done.
+    whole: AtomicU64,
+    done: AtomicU64,
 }
 
 impl Progress {
@@ -24,6 +27,22 @@ impl Progress {
     /// Rows that were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How much of the whole is done, in thousandths; none if nobody knows the whole.
+    pub fn share(&self) -> Option<u64> {
+        let (whole, done) = (self.whole.load(Ordering::Relaxed), self.done.load(Ordering::Relaxed));
+        (0 < whole).then(|| done.min(whole).saturating_mul(1000) / whole)
+    }
+
+    /// The whole has so many more parts.
+    pub fn expect(&self, parts: u64) {
+        self.whole.fetch_add(parts, Ordering::Relaxed);
+    }
+
+    /// So many more parts of the whole are done.
+    pub fn advance(&self, parts: u64) {
+        self.done.fetch_add(parts, Ordering::Relaxed);
     }
 
     /// Counts what earlier runs have done.
