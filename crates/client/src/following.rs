@@ -15,11 +15,11 @@ const WAITED_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Everything that was there is copied; from now on changes are.
-    Copied {
+    Following {
         /// Tables.
         tables: usize,
-        /// Their entities, with those of earlier runs.
-        entities: u64,
+        /// Their entities, with those of earlier runs; none if an earlier run has copied all of them.
+        copied: Option<u64>,
     },
     /// Everything that was changed up to now is copied too, for the first time.
     CaughtUp,

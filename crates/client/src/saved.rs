@@ -83,6 +83,12 @@ impl Saved {
         self.lock().state.tables.get(table).cloned()
     }
 
+    /// Whether all ranges of a table are copied.
+    pub(crate) fn is_copied(&self, table: &str) -> bool {
+        let tables = &self.lock().state.tables;
+        tables.get(table).is_some_and(|ranges| ranges.iter().all(|range| range.done))
+    }
+
     /// A table is begun.
     pub(crate) fn begin(&self, table: &str, ranges: Vec<RangeState>) -> Result<(), TransferError> {
         self.lock().state.tables.insert(table.to_owned(), ranges);

@@ -94,11 +94,11 @@ impl Watch {
         tables: &[String],
     ) -> Result<bool, TransferError> {
         let job = &follower.job;
+        let resumed = tables.iter().all(|table| job.saved.is_copied(table));
         self.copy.copy_tables(job, tables).await?;
         if job.stop.is_asked() {
             return Ok(false);
         }
-        let entities = job.saved.entities();
         if self.copy.tables.is_empty() {
             let mut deleted = job.saved.followed();
             deleted.retain(|table| !tables.contains(table));
@@ -106,7 +106,8 @@ impl Watch {
                 follower.following.tell(Notice::Deleted(table));
             }
         }
-        follower.following.tell(Notice::Copied { tables: tables.len(), entities });
+        let copied = (!resumed).then(|| job.saved.entities());
+        follower.following.tell(Notice::Following { tables: tables.len(), copied });
         let mut all = All { watch: self, follower, running: JoinSet::new(), acls: BTreeMap::new() };
         all.follow(tables);
         all.run().await.map(|()| true)

@@ -57,11 +57,16 @@ pub(super) fn run(
 fn tell(notice: Notice, until_caught_up: bool) {
     make_room();
     match notice {
-        Notice::Copied { tables, entities } => output::print(&format!(
-            "Copied {} of {}; following the changes.\n",
-            output::counted(entities, "entity", "entities"),
-            output::counted(tables as u64, "table", "tables")
-        )),
+        Notice::Following { tables, copied } => {
+            let tables = output::counted(tables as u64, "table", "tables");
+            output::print(&match copied {
+                Some(entities) => format!(
+                    "Copied {} of {tables}; following the changes.\n",
+                    output::counted(entities, "entity", "entities")
+                ),
+                None => format!("Following the changes of {tables}.\n"),
+            });
+        }
         // The end of the command says so too.
         Notice::CaughtUp if until_caught_up => {}
         Notice::CaughtUp => output::print("Caught up with the source.\n"),
