@@ -213,6 +213,7 @@ impl All<'_> {
         }
         let mut new = copy.names(&job.source).await?;
         new.retain(|table| !following.has(table));
+        let mut followed = false;
         for table in &new {
             match copy_new(copy, job, table).await {
                 Err(error) if is_absent(&error) => continue,
@@ -223,8 +224,9 @@ impl All<'_> {
             }
             following.tell(Notice::Made(table.clone()));
             self.follow(std::slice::from_ref(table));
+            followed = true;
         }
-        Ok(!new.is_empty())
+        Ok(followed)
     }
 
     async fn copy_acls(&mut self) -> Result<(), TransferError> {

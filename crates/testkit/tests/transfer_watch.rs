@@ -5,7 +5,8 @@
 
 use rowhouse_env::{Random, SeededRandom};
 use rowhouse_testkit::{
-    Client, DEV_ACCOUNT, DEV_KEY, Operation, TestPostgres, TestServer, binary, entity_path, seed,
+    Client, DEV_ACCOUNT, DEV_KEY, Door, Operation, TestPostgres, TestServer, binary, entity_path,
+    seed,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,7 +20,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 16;
+/// Times that it is killed, and how many of them at the latest during the copy.
 const KILLS: usize = 8;
+const COPYING: usize = 2;
 /// Entities that are there before anything is copied.
 const BEFORE: u64 = 3000;
 /// Rows of each partition that all writers write to.
@@ -169,6 +172,7 @@ fn look(server: &TestServer, stop: &AtomicBool) -> u64 {
     let mut client = server.client();
     let (mut seen, mut looks) = (BTreeMap::new(), 0);
     while !stop.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(2));
         let Ok(entities) = client.try_query(COUNTERS, "") else { continue };
         for entity in entities {
             let key = (entity["PartitionKey"].to_string(), entity["RowKey"].to_string());
@@ -218,22 +222,18 @@ fn follow(from: &TestServer) {
             .collect();
         for kill in 0..KILLS {
             let arguments = ["--watch", "--resume", "state", "--jobs", "3", "--acls"];
-            let log = File::create(here.join("log")).unwrap();
-            let mut watch = copy(here, &source, &to, &arguments);
-            let mut watch =
-                watch.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("it starts");
-            thread::sleep(Duration::from_millis(100 + below(&chance, 1500)));
+            let log = here.join("log");
+            let mut running = start(copy(here, &source, &to, &arguments), &log);
+            if COPYING < kill {
+                running.until("it follows", |log| log.contains("ollowing the changes"));
+            }
+            thread::sleep(Duration::from_millis(50 + below(&chance, 1200)));
             if kill == KILLS / 2 {
                 from.client().create_table("Later");
                 let entity = json!({ "PartitionKey": "p", "RowKey": "r", "A": 1 });
                 from.client().insert("Later", &entity).expect("answered");
             }
-            if let Some(ended) = watch.try_wait().unwrap() {
-                let log = fs::read_to_string(here.join("log")).unwrap();
-                panic!("it ended by itself ({ended}): {log}");
-            }
-            watch.kill().unwrap();
-            watch.wait().unwrap();
+            running.kill();
         }
         stop.store(true, Ordering::Relaxed);
         let written: u64 = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
@@ -332,6 +332,15 @@ impl Running<'_> {
         }
     }
 
+    /// SIGKILL, and it must not have ended before.
+    fn kill(mut self) {
+        let ended = self.child.try_wait().unwrap();
+        let log = fs::read_to_string(self.log).unwrap();
+        assert!(ended.is_none(), "it ended by itself ({ended:?}): {log}");
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Ctrl-C; the last line.
     fn interrupt(mut self) -> String {
         let id = self.child.id().to_string();
@@ -407,6 +416,63 @@ fn what_happens_to_tables_is_followed() {
     client.create_table("Goes");
     let said = refused_last(copy(here, &source, &to, &caught_up));
     assert!(said.contains("changes of Goes") && said.contains("delete Goes at the dest"), "{said}");
+}
+
+/// The source is killed and started again while it is followed.
+#[test]
+fn a_source_may_go_away_for_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let (here, log) = (directory.path(), directory.path().join("log"));
+    let mut from = TestServer::start_with(&["--keep-changes", "1h"]);
+    let to = TestServer::start();
+    let door = Door::before(&from);
+    from.client().create_table(TABLE);
+    let insert = |from: &TestServer, row: &str| {
+        let entity = json!({ "PartitionKey": "p", "RowKey": row });
+        assert_eq!(from.client().insert(TABLE, &entity).unwrap().status, 204);
+    };
+    let mut running = start(
+        copy(here, &connection(door.address()), &to, &["--watch", "--resume", "state"]),
+        &log,
+    );
+    running.says("Caught up with the source.\n");
+    for row in ["1", "2"] {
+        from.kill();
+        from.restart();
+        insert(&from, row);
+        door.lead_to(&from);
+        running.until("it goes on", |_| content(&to, TABLE) == content(&from, TABLE));
+    }
+    assert!(running.interrupt().starts_with("Stopped: 2 changes copied, up to date"));
+}
+
+/// More tables than changes are waited for at a time.
+#[test]
+fn many_tables_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (here, log) = (directory.path(), directory.path().join("log"));
+    let (from, to) = (TestServer::start_with(&["--keep-changes", "1h"]), TestServer::start());
+    let tables: Vec<_> = (0..80).map(|number| format!("Table{number}")).collect();
+    let mut client = from.client();
+    let mut insert_all = |row: &str| {
+        for table in &tables {
+            let entity = json!({ "PartitionKey": "p", "RowKey": row });
+            assert_eq!(client.insert(table, &entity).unwrap().status, 204);
+        }
+    };
+    for table in &tables {
+        from.client().create_table(table);
+    }
+    insert_all("1");
+    let source = connection(from.address());
+    let mut running = start(copy(here, &source, &to, &["--watch", "--resume", "state"]), &log);
+    running.says("Copied 80 entities of 80 tables; following the changes.\n");
+    running.says("Caught up with the source.\n");
+    insert_all("2");
+    for table in &tables {
+        running.until("its change arrives", |_| content(&to, table).len() == 2);
+    }
+    assert!(running.interrupt().starts_with("Stopped: 80 changes copied, up to date"));
 }
 
 /// The last line with which it fails, after others.
