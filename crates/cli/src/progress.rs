@@ -55,8 +55,8 @@ impl Meter {
         let start = *self.start.get_or_insert(status.share.unwrap_or_default());
         let line = line(status, start, self.elapsed());
         let line = match (self.on_terminal, status.share) {
-            (true, Some(share)) => format!("\r\x1b[K{} {line}", bar(share)),
-            (true, None) => format!("\r\x1b[K{line}"),
+            (true, Some(share)) => drawn(&format!("{} {line}", bar(share))),
+            (true, None) => drawn(&line),
             (false, _) => format!("rowhouse: {line}\n"),
         };
         let mut err = std::io::stderr();
@@ -78,6 +78,13 @@ pub(crate) fn make_room() {
     if err.is_terminal() {
         let _ = err.write_all(b"\r\x1b[K").and_then(|()| err.flush());
     }
+}
+
+/// In place of the line that is there; what does not fit is cut off, since only one line can be replaced.
+fn drawn(line: &str) -> String {
+    const CUT: &str = "\x1b[?7l";
+    const WRAP: &str = "\x1b[?7h";
+    format!("\r\x1b[K{CUT}{line}{WRAP}")
 }
 
 /// ` 45 %, 2.0 MB (1.0 MB/s), 12 s left`

@@ -97,6 +97,7 @@ impl Import {
         let mut errors = ErrorFile::open(self.errors.as_deref(), state.errors)?;
         progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
+        progress.read(done);
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
         let loader = Loader {
             client: client.clone(),
@@ -116,6 +117,7 @@ impl Import {
             if portion.rows == 0 {
                 break;
             }
+            progress.read(portion.rows);
             let outcome = loader.load(portion.items, self.jobs).await?;
             progress.add(portion.refused.len() as u64);
             progress.add_refused(portion.refused.len() as u64);

@@ -11,6 +11,8 @@ pub struct Progress {
     /// Parts of the whole, whatever they are, and how many of them are done.
     whole: AtomicU64,
     done: AtomicU64,
+    /// Rows that the parts that are done have, where those are read before the rows are done.
+    read: AtomicU64,
 }
 
 impl Progress {
@@ -32,7 +34,16 @@ impl Progress {
     /// How much of the whole is done, in thousandths; none if nobody knows the whole.
     pub fn share(&self) -> Option<u64> {
         let (whole, done) = (self.whole.load(Ordering::Relaxed), self.done.load(Ordering::Relaxed));
-        (0 < whole).then(|| done.min(whole).saturating_mul(1000) / whole)
+        let share = (0 < whole).then(|| done.min(whole).saturating_mul(1000) / whole)?;
+        match self.read.load(Ordering::Relaxed) {
+            0 => Some(share),
+            read => Some(share.saturating_mul(self.rows().min(read)) / read),
+        }
+    }
+
+    /// So many more rows were read, and are to be done.
+    pub(crate) fn read(&self, rows: u64) {
+        self.read.fetch_add(rows, Ordering::Relaxed);
     }
 
     /// The whole has so many more parts.
@@ -58,5 +69,26 @@ impl Progress {
 
     pub(crate) fn add_refused(&self, rows: u64) {
         self.refused.fetch_add(rows, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_not_done() {
+        let progress = Progress::default();
+        assert_eq!(progress.share(), None);
+        progress.expect(200);
+        progress.advance(100);
+        assert_eq!(progress.share(), Some(500));
+        progress.read(10);
+        assert_eq!(progress.share(), Some(0));
+        progress.add(5);
+        assert_eq!(progress.share(), Some(250));
+        progress.add(5);
+        progress.advance(200);
+        assert_eq!(progress.share(), Some(1000), "never more than the whole");
     }
 }
