@@ -247,7 +247,7 @@ struct Counted {
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
-        self.progress.advance(read as u64);
+        self.progress.read_ahead(read as u64);
         Ok(read)
     }
 }

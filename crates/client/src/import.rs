@@ -97,8 +97,8 @@ impl Import {
         let mut errors = ErrorFile::open(self.errors.as_deref(), state.errors)?;
         progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
-        progress.read(done);
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
+        progress.expect_rows(done);
         let loader = Loader {
             client: client.clone(),
             on_conflict: self.on_conflict,
@@ -117,7 +117,7 @@ impl Import {
             if portion.rows == 0 {
                 break;
             }
-            progress.read(portion.rows);
+            progress.expect_rows(portion.rows);
             let outcome = loader.load(portion.items, self.jobs).await?;
             progress.add(portion.refused.len() as u64);
             progress.add_refused(portion.refused.len() as u64);

@@ -11,7 +11,8 @@ pub struct Progress {
     /// Parts of the whole, whatever they are, and how many of them are done.
     whole: AtomicU64,
     done: AtomicU64,
-    /// Rows that the parts that are done have, where those are read before the rows are done.
+    /// Where parts are read before their rows are done: what was read and not counted yet, and the rows of what was.
+    ahead: AtomicU64,
     read: AtomicU64,
 }
 
@@ -41,9 +42,15 @@ impl Progress {
         }
     }
 
-    /// So many more rows were read, and are to be done.
-    pub(crate) fn read(&self, rows: u64) {
+    /// So many more parts of the whole were read; they count when their rows are done.
+    pub fn read_ahead(&self, parts: u64) {
+        self.ahead.fetch_add(parts, Ordering::Relaxed);
+    }
+
+    /// What was read has so many rows.
+    pub(crate) fn expect_rows(&self, rows: u64) {
         self.read.fetch_add(rows, Ordering::Relaxed);
+        self.advance(self.ahead.swap(0, Ordering::Relaxed));
     }
 
     /// The whole has so many more parts.
@@ -83,12 +90,19 @@ mod tests {
         progress.expect(200);
         progress.advance(100);
         assert_eq!(progress.share(), Some(500));
-        progress.read(10);
+        progress.advance(200);
+        assert_eq!(progress.share(), Some(1000), "never more than the whole");
+
+        let progress = Progress::default();
+        progress.expect(200);
+        progress.read_ahead(100);
+        assert_eq!(progress.share(), Some(0));
+        progress.expect_rows(10);
         assert_eq!(progress.share(), Some(0));
         progress.add(5);
         assert_eq!(progress.share(), Some(250));
         progress.add(5);
-        progress.advance(200);
-        assert_eq!(progress.share(), Some(1000), "never more than the whole");
+        progress.read_ahead(100);
+        assert_eq!(progress.share(), Some(500));
     }
 }
