@@ -44,9 +44,9 @@ pub struct Following {
 /// How far a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Nothing was heard yet.
+    /// Nothing was heard yet, or lately.
     Unknown,
-    /// The last change that was made there is from then, and there are more.
+    /// Changes from then on are not there yet.
     Behind(Timestamp),
     /// There was no other change when it was last asked.
     Level,
@@ -93,8 +93,7 @@ impl Following {
         self.lock().values().all(|standing| *standing == Standing::Level)
     }
 
-    /// How long ago the oldest of the changes was made that each table has got to; none if all are level or nothing was
-    /// heard yet.
+    /// How long ago the oldest change was made that is not copied yet; none if all tables are level or nothing is known.
     pub fn behind(&self) -> Option<Duration> {
         self.behind_at(SystemClock.now())
     }
@@ -127,19 +126,32 @@ impl Following {
         self.lock().remove(table);
     }
 
+    /// There are changes from then on, which are not made yet.
+    pub(crate) fn hear(&self, table: &str, first: Timestamp) {
+        self.stand(table, Standing::Behind(first));
+    }
+
+    /// Nobody knows how far the table is.
+    pub(crate) fn lose(&self, table: &str) {
+        self.stand(table, Standing::Unknown);
+    }
+
     /// So many changes were made, the last of them then; there may be more.
     pub(crate) fn note(&self, table: &str, changes: u64, last: Option<Timestamp>, more: bool) {
         self.changes.fetch_add(changes, Ordering::Relaxed);
-        let standing = match (more, last) {
-            (false, _) => Standing::Level,
-            (true, Some(last)) => Standing::Behind(last),
-            (true, None) => return,
-        };
-        if let Some(known) = self.lock().get_mut(table) {
-            *known = standing;
+        match (more, last) {
+            (false, _) => self.stand(table, Standing::Level),
+            (true, Some(last)) => self.stand(table, Standing::Behind(last)),
+            (true, None) => {}
         }
         if self.is_level() && !self.caught_up.swap(true, Ordering::Relaxed) {
             self.tell(Notice::CaughtUp);
+        }
+    }
+
+    fn stand(&self, table: &str, standing: Standing) {
+        if let Some(known) = self.lock().get_mut(table) {
+            *known = standing;
         }
     }
 
@@ -173,7 +185,12 @@ mod tests {
         assert_eq!(following.behind_at(now), Some(Duration::from_secs(10)));
         following.note("a", 1, Some(at("2026-01-01T00:02:00Z")), true);
         assert_eq!(following.behind_at(now), Some(Duration::ZERO), "its clock is ahead");
+        following.hear("b", at("2026-01-01T00:00:59Z"));
+        assert_eq!(following.behind_at(now), Some(Duration::from_secs(1)));
+        following.lose("b");
         following.end("a");
+        assert_eq!((following.is_level(), following.behind_at(now)), (false, None));
+        following.note("b", 0, None, false);
         assert_eq!((following.is_level(), following.behind_at(now)), (true, None));
         assert_eq!((following.changes(), following.tables()), (8, 1));
     }

@@ -12,7 +12,7 @@
 //! Memory is bounded by the number of jobs: each works on one answer of the feed at a time.
 
 use crate::apply::Applier;
-use crate::changes::{ChangesPage, still_true};
+use crate::changes::{Change, ChangesPage, still_true};
 use crate::client::Client;
 use crate::copy::{Copy, Job};
 use crate::error::{ClientError, TransferError};
@@ -309,6 +309,7 @@ impl Follower {
                 }
                 Err(error) => {
                     self.bear(error)?;
+                    self.following.lose(&table);
                     // Part of what failed may have been made.
                     (feed.more, feed.cautious) = (true, true);
                     self.pause(PAUSE).await;
@@ -355,7 +356,11 @@ impl Follower {
                 "a change that the source told cannot be read: {reason}"
             ))
         })?;
-        let last = changes.last().map(|change| change.entity.record.as_ref().timestamp());
+        let time = |change: &Change| change.entity.record.as_ref().timestamp();
+        let last = changes.last().map(time);
+        if let Some(first) = changes.first().map(time) {
+            self.following.hear(&feed.table, first);
+        }
         if feed.cautious {
             changes = match still_true(&self.job.source, &feed.table, changes).await {
                 Err(error) if error.code() == "TableNotFound" => return Ok(false),
