@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Copies a table from Azurite to Rowhouse and back to another Azurite, killed twice each way, and imports Azurite's
-data file; the official SDK compares every entity on both sides.
+data file; follows a Rowhouse that is written to with `copy --watch`, killed on the way, into Azurite. The official SDK
+compares every entity on both sides.
 
     run.py [ENTITIES]
 
@@ -107,6 +108,36 @@ def copy(source, target, state, seconds):
     return time.monotonic() - began, said
 
 
+def follow(server, azurite, state):
+    """Changes of every kind at Rowhouse, followed into Azurite by a command that is killed; what it said in the end."""
+    service = TableServiceClient.from_connection_string(server.connection_string)
+    table = service.create_table(TABLE)
+    command = ["copy", server.connection_string, azurite.connection_string, "--watch", "--resume", state]
+    for batch in moved.batches(500):
+        write(table, batch)
+    for round_ in range(KILLS + 1):
+        run = rowhouse(*command, stdout=subprocess.DEVNULL)
+        time.sleep(random.uniform(1, 3))
+        for number in range(round_ * 100, round_ * 100 + 150):
+            entity = moved.entity(number)
+            table.delete_entity(entity["PartitionKey"], entity["RowKey"])
+        for batch in moved.batches(200 + round_):
+            write(table, [{**entity, "Round": round_} for entity in batch[::2]])
+        run.kill()
+        run.wait()
+    run = rowhouse(*command, "--until-caught-up", "--verify", stdout=subprocess.PIPE)
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    return table, said
+
+
+def refuse_to_follow(azurite, server):
+    run = rowhouse("copy", azurite.connection_string, server.connection_string, "--watch", stderr=subprocess.PIPE)
+    _, said = run.communicate()
+    assert run.returncode == 1 and "has no change feed" in said, said
+    print(f"Azurite as a source to follow: {said.rstrip()}")
+
+
 def judge(what, expected, table):
     found = moved.content(table)
     assert len(found) == len(expected), f"{what}: {len(found)} entities instead of {len(expected)}"
@@ -131,6 +162,7 @@ def main():
                 took, said = copy(source, target, scratch / f"{what[0]}.state", seconds)
                 print(f"{what}: {took:.0f} s with kills and verification\n{said.rstrip()}")
                 judge(what, expected, table_of(target))
+            refuse_to_follow(first, server)
             first.stop()
             with Server() as other:
                 run = rowhouse("import", "azurite", scratch / "first" / "__azurite_db_table__.json", "--connection",
@@ -139,9 +171,13 @@ def main():
                 print(said.rstrip())
                 assert run.returncode == 0
                 judge("Azurite's data file", expected, table_of(other))
+        with Azurite(scratch / "third") as third, Server("--keep-changes", "1h") as source:
+            table, said = follow(source, third, scratch / "watch.state")
+            print(said.rstrip())
+            judge("changes of Rowhouse followed into Azurite", moved.content(table), table_of(third))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print("3 passed, 0 failed, 0 skipped")
+    print("5 passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

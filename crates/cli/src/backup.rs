@@ -95,7 +95,7 @@ impl BackupCommand {
         let part = Unfinished::create(destination)?;
         let source = client.receive(&path(base.as_ref()))?;
         let source = Limited::new(source, self.rate_limit);
-        let mut line = Line::new();
+        let mut line = Line::new(None);
         let received = receive_backup(source, &part.file, base.as_ref(), |done| {
             line.show("saved", done);
         });
@@ -108,7 +108,7 @@ impl BackupCommand {
 
 /// Reads every file, and sees whether they follow each other.
 pub(crate) fn verify(files: &[PathBuf]) -> Result<Vec<Survey>, Failure> {
-    let mut line = Line::new();
+    let mut line = Line::new(whole(files));
     let mut surveys = Vec::new();
     for file in files {
         let surveyed = verify_backup(file, |done| line.show("verified", done));
@@ -118,6 +118,11 @@ pub(crate) fn verify(files: &[PathBuf]) -> Result<Vec<Survey>, Failure> {
         rowhouse_server::check_chain(&surveys).map_err(|error| error.to_string())?;
     }
     Ok(surveys)
+}
+
+/// How many bytes the files have together, if that can be known.
+pub(crate) fn whole(files: &[PathBuf]) -> Option<u64> {
+    files.iter().map(|file| fs::metadata(file).ok().map(|metadata| metadata.len())).sum()
 }
 
 fn path(base: Option<&(Header, Catalogue)>) -> String {

@@ -1,9 +1,12 @@
 //! `rowhouse copy`: tables from one service to another.
 
+mod watch;
+
 use crate::transfer::{self, Shown};
 use crate::{Failure, output};
 use clap::Args;
 use rowhouse_client::copy::{Compared, Copy};
+use rowhouse_client::watch::Watch;
 use rowhouse_client::{Client, Progress, Target};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +16,10 @@ use std::time::Instant;
 ///
 /// Each side is Rowhouse, Azure or Azurite. Types stay exact; an entity replaces one with the same keys
 /// at the destination.
+///
+/// With --watch, the source must be a Rowhouse that keeps changes (rowhouse serve --keep-changes 7d). When
+/// everything is copied, it goes on with every change that is made, and with tables that are made, until
+/// Ctrl-C. Tables that are deleted at the source stay at the destination.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct CopyCommand {
@@ -36,6 +43,9 @@ pub(crate) struct CopyCommand {
     #[arg(long, value_name = "STATEFILE")]
     resume: Option<PathBuf>,
 
+    #[command(flatten)]
+    changes: Changes,
+
     /// Then read both sides again and compare them.
     #[arg(long)]
     verify: bool,
@@ -45,9 +55,23 @@ pub(crate) struct CopyCommand {
     acls: bool,
 }
 
+/// Whether, and for how long, changes are copied too.
+#[derive(Debug, Args)]
+struct Changes {
+    /// Go on with the changes that are made at the source, from those made during the copy on.
+    #[arg(long)]
+    watch: bool,
+
+    /// With --watch, end when every change is copied that was made before: to follow in steps, and for the
+    /// last step when nobody writes to the source any more.
+    #[arg(long, requires = "watch")]
+    until_caught_up: bool,
+}
+
 const EXAMPLES: &str = "Examples:
   rowhouse copy \"$AZURE\" UseDevelopmentStorage=true --verify
   rowhouse copy UseDevelopmentStorage=true \"$AZURE\" --tables People,Orders --resume copy.state
+  rowhouse copy UseDevelopmentStorage=true \"$NEW\" --watch --resume copy.state
 
 Connection strings hold secrets that others on this machine can see in arguments: the variables
 ROWHOUSE_COPY_SOURCE and ROWHOUSE_COPY_DEST hide them.";
@@ -62,12 +86,23 @@ impl CopyCommand {
         if source.address() == dest.address() {
             return Err("source and destination are the same service: nothing to copy".to_owned());
         }
+        let Changes { watch, until_caught_up } = self.changes;
+        if watch && self.verify && !until_caught_up {
+            return Err(
+                "--verify compares at the end, and --watch has none: add --until-caught-up"
+                    .to_owned(),
+            );
+        }
         let copy = Copy {
             tables: self.tables,
             jobs: self.jobs.into(),
             state: self.resume,
             acls: self.acls,
         };
+        if watch {
+            let watch = Watch { copy, until_caught_up };
+            return watch::run(&watch, &source, &dest, self.verify);
+        }
         let (progress, began) = (Arc::new(Progress::default()), Instant::now());
         let copied = {
             let _shown = Shown::start(&progress, "entities");
@@ -79,7 +114,10 @@ impl CopyCommand {
             "Copied {} of {tables}, {rate} a second.\n",
             output::counted(copied.entities, "entity", "entities")
         ));
-        if self.verify { verify(&copy, &source, &dest, &copied.tables) } else { Ok(()) }
+        if !self.verify {
+            return Ok(());
+        }
+        verify(&copy, &source, &dest, &copied.tables, copied.entities)
     }
 }
 
@@ -88,8 +126,16 @@ fn side(text: &str, which: &str) -> Result<Client, Failure> {
     transfer::client(&target)
 }
 
-fn verify(copy: &Copy, source: &Client, dest: &Client, tables: &[String]) -> Result<(), Failure> {
+/// Compares the tables, which have about so many entities.
+fn verify(
+    copy: &Copy,
+    source: &Client,
+    dest: &Client,
+    tables: &[String],
+    entities: u64,
+) -> Result<(), Failure> {
     let progress = Arc::new(Progress::default());
+    progress.expect(2 * entities);
     let compared = {
         let _shown = Shown::start(&progress, "entities compared");
         transfer::run(copy.compare(source, dest, tables, &progress))?

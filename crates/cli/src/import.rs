@@ -11,7 +11,7 @@ use rowhouse_client::{Client, OnConflict, Progress};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -138,11 +138,12 @@ impl ImportCommand {
         if from_input && self.options.resume {
             return Err("--resume needs a file: standard input cannot be read again".to_owned());
         }
-        let rows = open(&file, format)?;
+        let counts = Arc::new(Progress::default());
+        let rows = open(&file, format, &counts)?;
         let progress = (!from_input).then(|| beside(&file, &format!(".{table}.progress")));
         let tables = if self.create { vec![table.as_str()] } else { Vec::new() };
         let import = self.options.import(&file, Some(table.clone()), progress);
-        let report = import_rows(&client, &import, rows, &tables)?;
+        let report = import_rows(&client, &import, rows, &tables, &counts)?;
         self.options.tell(&report, &table)
     }
 }
@@ -160,7 +161,7 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     }
     let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
     let import = options.import(file, None, Some(beside(file, ".progress")));
-    let report = import_rows(&client, &import, Box::new(rows), &names)?;
+    let report = import_rows(&client, &import, Box::new(rows), &names, &Arc::default())?;
     let tables = output::counted(names.len() as u64, "table", "tables");
     options.tell(&report, &tables)
 }
@@ -210,29 +211,45 @@ fn import_rows(
     import: &Import,
     rows: Box<dyn Rows>,
     tables: &[&str],
+    progress: &Arc<Progress>,
 ) -> Result<(Report, u64), Failure> {
-    let progress = Arc::new(Progress::default());
     let began = Instant::now();
     let report = {
-        let _shown = Shown::start(&progress, "rows");
+        let _shown = Shown::start(progress, "rows");
         transfer::run(async {
             for table in tables {
                 client.create_table(table).await?;
             }
-            import.run(client, rows, &progress).await
+            import.run(client, rows, progress).await
         })?
     };
-    let rate = transfer::rate(&progress, began.elapsed());
+    let rate = transfer::rate(progress, began.elapsed());
     Ok((report, rate))
 }
 
-fn open(path: &Path, format: Format) -> Result<Box<dyn Rows>, Failure> {
+fn open(path: &Path, format: Format, progress: &Arc<Progress>) -> Result<Box<dyn Rows>, Failure> {
     let told = |reason: String| format!("cannot read {}: {reason}", path.display());
     if path.as_os_str() == "-" {
         return reader(BufReader::new(std::io::stdin()), format).map_err(told);
     }
     let file = File::open(path).map_err(|error| told(error.to_string()))?;
+    progress.expect(file.metadata().map_or(0, |metadata| metadata.len()));
+    let file = Counted { file, progress: progress.clone() };
     reader(BufReader::with_capacity(1 << 20, file), format).map_err(told)
+}
+
+/// A file that tells how much of it was read.
+struct Counted {
+    file: File,
+    progress: Arc<Progress>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.progress.read_ahead(read as u64);
+        Ok(read)
+    }
 }
 
 fn reader<R: std::io::BufRead + Send + 'static>(

@@ -18,6 +18,7 @@ mod rate;
 mod restore;
 mod serve;
 mod service;
+mod signals;
 mod tail;
 mod transfer;
 

@@ -1,41 +1,165 @@
-//! A line on the terminal that tells how far a long command has got.
+//! Tells how far a long command has got: on a terminal in a line of its own that is gone at the end, with a bar where the
+//! whole is known; elsewhere in a plain line now and then.
 
 use rowhouse_server::Progress;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-const EVERY: Duration = Duration::from_millis(200);
+/// How often the line on a terminal is drawn.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+/// How often a plain line is written.
+const WRITE_EVERY: Duration = Duration::from_secs(30);
+/// Characters of the bar.
+const BAR_WIDTH: u64 = 20;
+/// Nothing is foretold before that much is known.
+const FORETELL_AFTER: Duration = Duration::from_secs(2);
 
-/// Writes to standard error, if that is a terminal; nothing stays there.
+/// How far something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// In words and figures.
+    pub(crate) text: String,
+    /// How much of the whole, in thousandths, if that is known.
+    pub(crate) share: Option<u64>,
+}
+
+/// Writes to standard error.
 #[derive(Debug)]
-pub(crate) struct Line {
-    watched: bool,
+pub(crate) struct Meter {
+    on_terminal: bool,
     began: Instant,
+    /// How much was there when it was first asked: what earlier runs have done tells nothing about time.
+    start: Option<u64>,
     last: Option<Instant>,
 }
 
-impl Line {
+impl Meter {
     pub(crate) fn new() -> Self {
-        Self { watched: std::io::stderr().is_terminal(), began: Instant::now(), last: None }
+        let on_terminal = std::io::stderr().is_terminal();
+        Self { on_terminal, began: Instant::now(), start: None, last: None }
     }
 
-    /// Shows what was done to how much.
-    pub(crate) fn show(&mut self, done: &str, progress: Progress) {
-        if !self.watched || self.last.is_some_and(|last| last.elapsed() < EVERY) {
-            return;
-        }
+    /// Time since it was made.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Whether somebody should be told.
+    pub(crate) fn is_due(&self) -> bool {
+        let every = if self.on_terminal { DRAW_EVERY } else { WRITE_EVERY };
+        every <= self.last.unwrap_or(self.began).elapsed()
+    }
+
+    pub(crate) fn show(&mut self, status: &Status) {
         self.last = Some(Instant::now());
-        let text = format!("\r\x1b[K{done} {}", describe(progress, self.began.elapsed()));
+        let start = *self.start.get_or_insert(status.share.unwrap_or_default());
+        let line = line(status, start, self.elapsed());
+        let line = match (self.on_terminal, status.share) {
+            (true, Some(share)) => drawn(&format!("{} {line}", bar(share))),
+            (true, None) => drawn(&line),
+            (false, _) => format!("rowhouse: {line}\n"),
+        };
         let mut err = std::io::stderr();
-        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+        let _ = err.write_all(line.as_bytes()).and_then(|()| err.flush());
     }
 }
 
-impl Drop for Line {
+impl Drop for Meter {
     fn drop(&mut self) {
         if self.last.is_some() {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            make_room();
         }
+    }
+}
+
+/// Removes the line, so that something else can be written.
+pub(crate) fn make_room() {
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
+        let _ = err.write_all(b"\r\x1b[K").and_then(|()| err.flush());
+    }
+}
+
+/// In place of the line that is there; what does not fit is cut off, since only one line can be replaced.
+fn drawn(line: &str) -> String {
+    const CUT: &str = "\x1b[?7l";
+    const WRAP: &str = "\x1b[?7h";
+    format!("\r\x1b[K{CUT}{line}{WRAP}")
+}
+
+/// ` 45 %, 2.0 MB (1.0 MB/s), 12 s left`
+fn line(status: &Status, start: u64, elapsed: Duration) -> String {
+    let Some(share) = status.share else { return status.text.clone() };
+    let left = left(share, start, elapsed).map(|left| format!(", {} left", time(left)));
+    format!("{:>3} %, {}{}", share / 10, status.text, left.unwrap_or_default())
+}
+
+fn bar(share: u64) -> String {
+    let full = (share * BAR_WIDTH).div_ceil(1000).min(BAR_WIDTH);
+    let cells = |count: u64, cell| (0..count).map(|_| cell).collect::<String>();
+    format!("[{}{}]", cells(full, '#'), cells(BAR_WIDTH - full, '.'))
+}
+
+/// How long the rest takes if it goes on like this.
+fn left(share: u64, start: u64, elapsed: Duration) -> Option<Duration> {
+    let done = u32::try_from(share.checked_sub(start)?).ok().filter(|done| 0 < *done)?;
+    let rest = u32::try_from(1000_u64.saturating_sub(share)).ok()?;
+    (FORETELL_AFTER <= elapsed).then(|| elapsed * rest / done)
+}
+
+/// As people say it: `3 s`, `12 min`, `1 h 5 min`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..3600 => format!("{minutes} min"),
+        _ => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// How far the reading of backups is.
+#[derive(Debug)]
+pub(crate) struct Line {
+    meter: Meter,
+    /// Bytes of all files, if they are known.
+    whole: Option<u64>,
+    doing: &'static str,
+    /// What files before this one had.
+    before: Progress,
+    here: Progress,
+}
+
+impl Line {
+    pub(crate) fn new(whole: Option<u64>) -> Self {
+        Self {
+            meter: Meter::new(),
+            whole,
+            doing: "",
+            before: Progress::default(),
+            here: Progress::default(),
+        }
+    }
+
+    /// Shows what was done to how much. Counts that fall are those of another file.
+    pub(crate) fn show(&mut self, doing: &'static str, here: Progress) {
+        if self.doing != doing {
+            *self = Self { doing, ..Self::new(self.whole) };
+        }
+        if here.bytes < self.here.bytes {
+            self.before.bytes += self.here.bytes;
+            self.before.items += self.here.items;
+        }
+        self.here = here;
+        if !self.meter.is_due() {
+            return;
+        }
+        let bytes = self.before.bytes + here.bytes;
+        let done = Progress { bytes, items: self.before.items + here.items };
+        let text = format!("{doing} {}", describe(done, self.meter.elapsed()));
+        let share = self.whole.filter(|whole| 0 < *whole);
+        let share = share.map(|whole| bytes.min(whole).saturating_mul(1000) / whole);
+        self.meter.show(&Status { text, share });
     }
 }
 
@@ -81,5 +205,44 @@ mod tests {
         let progress = Progress { bytes: 2_000_000, items: 300 };
         let text = "2.0 MB (1.0 MB/s), 300 entities (150/s)";
         assert_eq!(describe(progress, Duration::from_secs(2)), text);
+        for (seconds, expected) in [
+            (0, "0 s"),
+            (119, "119 s"),
+            (125, "2 min"),
+            (3_700, "1 h 1 min"),
+            (90_000, "25 h 0 min"),
+        ] {
+            assert_eq!(time(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn bars_fill_up() {
+        let cases = [
+            (0, "[....................]"),
+            (1, "[#...................]"),
+            (500, "[##########..........]"),
+            (1000, "[####################]"),
+        ];
+        for (share, expected) in cases {
+            assert_eq!(bar(share), expected, "{share}");
+        }
+    }
+
+    #[test]
+    fn the_rest_is_foretold() {
+        let status = |share| Status { text: "7 rows".to_owned(), share };
+        let ten = Duration::from_secs(10);
+        let cases = [
+            (None, 0, ten, "7 rows"),
+            (Some(250), 0, ten, " 25 %, 7 rows, 30 s left"),
+            (Some(750), 500, ten, " 75 %, 7 rows, 10 s left"),
+            (Some(500), 500, ten, " 50 %, 7 rows"),
+            (Some(500), 0, Duration::from_secs(1), " 50 %, 7 rows"),
+            (Some(1000), 0, ten, "100 %, 7 rows, 0 s left"),
+        ];
+        for (share, start, elapsed, expected) in cases {
+            assert_eq!(line(&status(share), start, elapsed), expected, "{share:?}");
+        }
     }
 }

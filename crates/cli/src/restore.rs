@@ -1,7 +1,7 @@
 //! `rowhouse restore`: a backup into an empty place, or single tables of it into a running server.
 
 use crate::admin_client::AdminOptions;
-use crate::backup::{keys, verify};
+use crate::backup::{keys, verify, whole};
 use crate::output::counted;
 use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
@@ -110,7 +110,7 @@ impl RestoreCommand {
             self.store_ca_file,
             self.store_password_file,
         )?;
-        let mut line = Line::new();
+        let mut line = Line::new(whole(&self.files));
         let restored =
             rowhouse_server::restore(&config, &self.files, |what, done| line.show(what, done));
         drop(line);

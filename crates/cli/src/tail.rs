@@ -1,6 +1,7 @@
 //! `rowhouse tail`: the changes of a table, as they are made.
 
 use crate::service::Service;
+use crate::signals::stop_requested;
 use crate::{Failure, transfer};
 use clap::{Args, ValueEnum};
 use rowhouse_client::{ChangesPage, Client, ClientError, TransferError};
@@ -105,7 +106,7 @@ impl Reader {
             };
             let page = match asked {
                 Ok(page) => page,
-                Err(error) if self.place.is_some() && !once && is_passing(&error) => {
+                Err(error) if self.place.is_some() && !once && error.is_passing() => {
                     eprintln!("rowhouse: {error}: trying again");
                     continue;
                 }
@@ -130,7 +131,7 @@ impl Reader {
     async fn ask(&self, from: &str, once: bool) -> Result<ChangesPage, ClientError> {
         let wait = if once || self.place.is_none() { Duration::ZERO } else { WAIT };
         let from = self.place.as_deref().unwrap_or(from);
-        self.client.changes(&self.table, from, wait).await
+        self.client.changes(&self.table, from, wait, None).await
     }
 }
 
@@ -140,12 +141,6 @@ fn print(page: &ChangesPage) -> io::Result<()> {
         writeln!(out, "{}", change.get())?;
     }
     out.flush()
-}
-
-/// Whether the same question may be answered later.
-fn is_passing(error: &ClientError) -> bool {
-    let unreachable = matches!(error, ClientError::Unreachable { .. });
-    unreachable || error.status().is_some_and(|status| matches!(status, 408 | 429 | 500..))
 }
 
 /// The refusal as a sentence that says what to do.
@@ -159,20 +154,4 @@ fn refused(error: ClientError) -> Failure {
             .to_owned(),
         _ => transfer::told(&TransferError::Client(error)),
     }
-}
-
-/// Resolves when the process is asked to end.
-async fn stop_requested() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
 }

@@ -1,13 +1,13 @@
 //! What export, import and copy share: running them, showing how far they are, and telling what went wrong.
 
 use crate::Failure;
+use crate::progress::{Meter, Status};
 use rowhouse_client::{Client, ClientError, Progress, Target, TransferError};
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Names of tables that could be meant for something else are refused before anything is asked.
 pub(crate) fn check_table(name: &str) -> Result<(), Failure> {
@@ -54,22 +54,27 @@ pub(crate) fn told(error: &TransferError) -> Failure {
     format!("{error}: {advice}")
 }
 
-/// A line on a terminal that says how far a transfer is, until it is dropped.
+/// Says how far something is, until it is dropped.
 pub(crate) struct Shown {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Shown {
-    /// Shows so many of `what`; nothing where nobody watches.
+    /// Shows so many of `what`.
     pub(crate) fn start(progress: &Arc<Progress>, what: &'static str) -> Self {
+        let progress = progress.clone();
+        Self::with(move |elapsed| status(&progress, elapsed, what))
+    }
+
+    /// Shows whatever is said, which is asked again and again.
+    pub(crate) fn with(status: impl FnMut(Duration) -> Status + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let watched = std::io::stderr().is_terminal();
-        let thread = watched.then(|| {
-            let (stop, progress) = (stop.clone(), progress.clone());
-            std::thread::spawn(move || show(&progress, what, &stop))
-        });
-        Self { stop, thread }
+        let thread = {
+            let stop = stop.clone();
+            std::thread::spawn(move || show(status, &stop))
+        };
+        Self { stop, thread: Some(thread) }
     }
 }
 
@@ -77,24 +82,26 @@ impl Drop for Shown {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // Nothing is lost if it could not print.
             let _ = thread.join();
         }
     }
 }
 
-fn show(progress: &Progress, what: &str, stop: &AtomicBool) {
-    let began = Instant::now();
+fn show(mut status: impl FnMut(Duration) -> Status, stop: &AtomicBool) {
+    let mut meter = Meter::new();
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(100));
-        let text = line(progress, began.elapsed(), what);
-        let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+        std::thread::park_timeout(Duration::from_millis(100));
+        if meter.is_due() && !stop.load(Ordering::Relaxed) {
+            let status = status(meter.elapsed());
+            meter.show(&status);
+        }
     }
-    let _ = write!(std::io::stderr(), "\r\x1b[K");
 }
 
 /// `12000 entities, 3000 a second, 2 refused`
-fn line(progress: &Progress, elapsed: Duration, what: &str) -> String {
+pub(crate) fn status(progress: &Progress, elapsed: Duration, what: &str) -> Status {
     let rate = rate(progress, elapsed);
     let mut text = format!("{} {what}, {rate} a second", progress.rows());
     let refused = progress.refused();
@@ -102,7 +109,7 @@ fn line(progress: &Progress, elapsed: Duration, what: &str) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, ", {refused} refused");
     }
-    text
+    Status { text, share: progress.share() }
 }
 
 /// How many rows this run has done in a second.
@@ -118,8 +125,11 @@ mod tests {
     #[test]
     fn lines_of_progress() {
         let progress = Progress::default();
-        let said = line(&progress, Duration::ZERO, "entities");
-        assert_eq!(said, "0 entities, 0 a second");
+        let said = status(&progress, Duration::ZERO, "entities");
+        assert_eq!((said.text.as_str(), said.share), ("0 entities, 0 a second", None));
+        progress.expect(8);
+        progress.advance(2);
+        assert_eq!(status(&progress, Duration::ZERO, "entities").share, Some(250));
     }
 
     #[test]

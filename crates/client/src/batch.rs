@@ -20,7 +20,36 @@ const PART: &str = "--changeset_rowhouse\r\nContent-Type: application/http\r\n\
 const HEADERS: &str = " HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n\
                        Content-Type: application/json\r\nDataServiceVersion: 3.0;\r\n\
                        Prefer: return-no-content\r\n\r\n";
+const DELETE_HEADERS: &str = " HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n\
+                              DataServiceVersion: 3.0;\r\nIf-Match: *\r\n\r\n";
 const CLOSE: &str = "--changeset_rowhouse--\r\n--batch_rowhouse--\r\n";
+
+/// What is done to one entity.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'e> {
+    /// It is written.
+    Write(Write, &'e Entity),
+    /// It is deleted, whatever its state; only its keys count.
+    Delete(&'e Entity),
+}
+
+impl Operation<'_> {
+    fn method(&self) -> &'static str {
+        match self {
+            Self::Write(write, _) => write.method(),
+            Self::Delete(_) => "DELETE",
+        }
+    }
+
+    fn address(&self, base: &str, table: &str) -> String {
+        match self {
+            Self::Write(Write::Insert, _) => format!("{base}/{table}"),
+            Self::Write(_, entity) | Self::Delete(entity) => {
+                uri::entity_url(base, table, &entity.partition, &entity.row)
+            }
+        }
+    }
+}
 
 /// How many of the entities, all of one partition, fit into one batch; at least one.
 pub(crate) fn fitting<'e>(entities: impl Iterator<Item = &'e Entity>) -> usize {
@@ -36,21 +65,20 @@ pub(crate) fn fitting<'e>(entities: impl Iterator<Item = &'e Entity>) -> usize {
     fits.count().max(1)
 }
 
-/// The body that writes all entities or none. `base` is the address of the service.
-pub(crate) fn body(base: &str, table: &str, write: Write, entities: &[&Entity]) -> Vec<u8> {
+/// The body that does everything or nothing. `base` is the address of the service.
+pub(crate) fn body(base: &str, table: &str, operations: &[Operation<'_>]) -> Vec<u8> {
     let mut out = OPEN.as_bytes().to_vec();
-    for entity in entities {
-        out.extend_from_slice(PART.as_bytes());
-        let address = match write {
-            Write::Insert => format!("{base}/{table}"),
-            Write::Replace | Write::Merge => {
-                uri::entity_url(base, table, &entity.partition, &entity.row)
-            }
-        };
-        for piece in [write.method(), " ", &address, HEADERS] {
+    for operation in operations {
+        for piece in [PART, operation.method(), " ", &operation.address(base, table)] {
             out.extend_from_slice(piece.as_bytes());
         }
-        entity.write_json(&mut out, false);
+        match operation {
+            Operation::Write(_, entity) => {
+                out.extend_from_slice(HEADERS.as_bytes());
+                entity.write_json(&mut out, false);
+            }
+            Operation::Delete(_) => out.extend_from_slice(DELETE_HEADERS.as_bytes()),
+        }
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(CLOSE.as_bytes());
@@ -91,20 +119,27 @@ mod tests {
     #[test]
     fn a_batch_is_valid() {
         let entities = [entity("1", "--batch_rowhouse"), entity("2", "")];
-        let entities: Vec<_> = entities.iter().collect();
-        for write in [Write::Insert, Write::Replace, Write::Merge] {
-            let body = body("http://h/acct", "people", write, &entities);
+        let insert = ("http://h/acct/people", "POST");
+        let of_entity = "http://h/acct/people(PartitionKey='it''s',RowKey='1')";
+        let cases = [
+            (Operation::Write(Write::Insert, &entities[0]), insert),
+            (Operation::Write(Write::Replace, &entities[0]), (of_entity, "PUT")),
+            (Operation::Write(Write::Merge, &entities[0]), (of_entity, "PATCH")),
+            (Operation::Delete(&entities[0]), (of_entity, "DELETE")),
+        ];
+        for (operation, (target, method)) in cases {
+            let operations = [operation, Operation::Write(Write::Replace, &entities[1])];
+            let body = body("http://h/acct", "people", &operations);
             let parsed = batch::parse(&body, &batch::boundary(CONTENT_TYPE).unwrap()).unwrap();
             let batch::Request::Changeset(parts) = parsed else { panic!("a changeset") };
             assert_eq!(parts.len(), 2);
-            assert_eq!(parts[0].method, write.method());
-            let target = match write {
-                Write::Insert => "http://h/acct/people",
-                _ => "http://h/acct/people(PartitionKey='it''s',RowKey='1')",
-            };
-            assert_eq!(parts[0].target, target);
-            let read = Entity::from_json(parts[0].body).unwrap();
-            assert!(read.same_content(entities[0]));
+            assert_eq!((parts[0].target, parts[0].method), (target, method));
+            if method == "DELETE" {
+                assert!(parts[0].body.trim_ascii().is_empty());
+            } else {
+                let read = Entity::from_json(parts[0].body).unwrap();
+                assert!(read.same_content(&entities[0]));
+            }
         }
     }
 
@@ -116,8 +151,9 @@ mod tests {
         let text = "x".repeat(30_000);
         let large: Vec<_> = (0..100).map(|n| entity(&n.to_string(), &text)).collect();
         let count = fitting(large.iter());
-        let fitting: Vec<_> = large[..count].iter().collect();
-        let length = body("http://h", "people", Write::Replace, &fitting).len();
+        let replace = |entity| Operation::Write(Write::Replace, entity);
+        let fitting: Vec<_> = large[..count].iter().map(replace).collect();
+        let length = body("http://h", "people", &fitting).len();
         assert!(count < 100 && length <= limits::BATCH_BODY_BYTES_MAX, "{count}: {length}");
     }
 

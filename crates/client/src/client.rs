@@ -3,7 +3,7 @@
 //! A request that fails for a passing reason is sent again. A write may therefore happen twice, or be refused
 //! because its first attempt had succeeded: `Replace` and `Merge` do not mind, and who inserts compares.
 
-use crate::batch;
+use crate::batch::{self, Operation};
 use crate::changes::ChangesPage;
 use crate::entity::{Entity, PageBody};
 use crate::error::{ClientError, ServiceError, read_refusal};
@@ -232,17 +232,19 @@ impl Client {
     }
 
     /// Changes of a table from a place on, which is `beginning`, `now` or the token of an earlier page; waits for one
-    /// that long if there is none.
+    /// that long if there is none. About so many, or as many as the service gives.
     pub async fn changes(
         &self,
         table: &str,
         from: &str,
         wait: Duration,
+        top: Option<usize>,
     ) -> Result<ChangesPage, ClientError> {
         let call = Call::new(Method::GET, path_of(table))
             .query("comp", Some("changes"))
             .query("from", Some(from))
-            .query("wait", (!wait.is_zero()).then(|| wait.as_secs().to_string()));
+            .query("wait", (!wait.is_zero()).then(|| wait.as_secs().to_string()))
+            .query("$top", top.map(|top| top.to_string()));
         let answer = self.ask(call).await?;
         self.read(&answer)
     }
@@ -295,18 +297,18 @@ impl Client {
         }
     }
 
-    /// Writes entities of one partition, none twice, all or none. The error is about the first that was refused.
+    /// Does something to entities of one partition, none twice: everything or nothing. The error is about the first that
+    /// was refused.
     pub async fn batch(
         &self,
         table: &str,
-        write: Write,
-        entities: &[&Entity],
+        operations: &[Operation<'_>],
     ) -> Result<(), ClientError> {
         let mut call = Call::new(Method::POST, "/$batch");
         call.content_type = batch::CONTENT_TYPE;
-        let body = batch::body(&self.address(), table, write, entities);
+        let body = batch::body(&self.address(), table, operations);
         let answer = self.ask(call.body(body)).await?;
-        match batch::read_answer(&answer.body, entities.len()) {
+        match batch::read_answer(&answer.body, operations.len()) {
             Some(outcome) => outcome.map_err(ClientError::Service),
             None => Err(self.foreign(&"the answer to a batch does not fit it")),
         }

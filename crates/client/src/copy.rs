@@ -6,25 +6,24 @@
 //!
 //! Verifying reads both sides again and compares how many entities each table has and a digest of all of them.
 
-use crate::client::{Client, Place, Query};
+use crate::client::{Client, Query};
 use crate::digest::Digest;
 use crate::error::{ClientError, TransferError};
 use crate::export::RangeState;
+use crate::lanes::Lanes;
 use crate::loader::{Item, Loader, OnConflict};
 use crate::progress::Progress;
 use crate::range::{self, Range};
-use crate::state;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use crate::saved::Saved;
+use crate::stop::Stop;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How often the state is made certain.
-const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// Batches of one page that are written at a time.
 const WRITES_PER_JOB: usize = 4;
+/// Parts that each table is counted as, to tell how far a copy is.
+const TABLE_PARTS: u64 = 1000;
 
 /// What to copy.
 #[derive(Clone, Debug)]
@@ -66,21 +65,13 @@ impl Compared {
     }
 }
 
-/// What is certain of an unfinished copy.
-#[derive(Debug, Serialize, Deserialize)]
-struct State {
-    source: String,
-    destination: String,
-    /// The ranges of each table that was begun.
-    tables: BTreeMap<String, Vec<RangeState>>,
-    entities: u64,
-}
-
 /// A range of a table that is to be copied: its place in the state.
 struct Task {
     table: String,
     index: usize,
     range: RangeState,
+    /// How much of the table it is taken to be.
+    parts: u64,
 }
 
 impl Copy {
@@ -91,42 +82,61 @@ impl Copy {
         destination: &Client,
         progress: &Arc<Progress>,
     ) -> Result<Copied, TransferError> {
-        let state = self.begin(source, destination)?;
-        progress.resume(state.entities, 0);
+        let job = self.open(source, destination, progress, Stop::never())?;
+        let tables = self.names(source).await?;
+        let outcome = self.copy_tables(&job, &tables).await;
+        // What is done is kept, whatever ended it.
+        job.saved.save_now().and(outcome)?;
+        Ok(Copied { tables, entities: job.saved.entities() })
+    }
+
+    /// The tables that are meant, in the order of their names.
+    pub(crate) async fn names(&self, source: &Client) -> Result<Vec<String>, ClientError> {
         let mut tables =
             if self.tables.is_empty() { source.tables().await? } else { self.tables.clone() };
         tables.sort();
         tables.dedup();
-        let job = Job {
-            source: source.clone(),
-            loader: Loader {
-                client: destination.clone(),
-                on_conflict: OnConflict::Replace,
-                progress: progress.clone(),
-            },
-            saved: Arc::new(Saved::new(state, self.state.clone())),
-        };
-        let outcome = self.copy_tables(&job, &tables).await;
-        // What is done is kept, whatever ended it.
-        job.saved.save(true).and(outcome)?;
-        let entities = job.saved.lock().state.entities;
-        Ok(Copied { tables, entities })
+        Ok(tables)
     }
 
-    async fn copy_tables(&self, job: &Job, tables: &[String]) -> Result<(), TransferError> {
-        let mut running = JoinSet::new();
-        for table in tables {
-            for task in self.prepare(job, table).await? {
-                if running.len() == self.jobs.max(1) {
-                    ended(running.join_next().await)?;
+    /// The copy as it was left, or its beginning.
+    pub(crate) fn open(
+        &self,
+        source: &Client,
+        destination: &Client,
+        progress: &Arc<Progress>,
+        stop: Stop,
+    ) -> Result<Job, TransferError> {
+        let saved = Saved::open(self.state.as_deref(), source, destination)?;
+        progress.resume(saved.entities(), 0);
+        let loader = Loader {
+            client: destination.clone(),
+            on_conflict: OnConflict::Replace,
+            progress: progress.clone(),
+        };
+        Ok(Job { source: source.clone(), loader, saved: Arc::new(saved), stop })
+    }
+
+    /// Copies what is left of the tables, or as much as is under way when it is asked to stop.
+    pub(crate) async fn copy_tables(
+        &self,
+        job: &Job,
+        tables: &[String],
+    ) -> Result<(), TransferError> {
+        let mut lanes = Lanes::new(self.jobs);
+        job.loader.progress.expect(TABLE_PARTS * tables.len() as u64);
+        'tables: for table in tables {
+            let tasks = match self.prepare(job, table).await {
+                Ok(tasks) => tasks,
+                Err(error) => return lanes.finish().await.and(Err(error)),
+            };
+            for task in tasks {
+                if job.stop.is_asked() || !lanes.begin(job.clone().copy_range(task)).await {
+                    break 'tables;
                 }
-                running.spawn(job.clone().copy_range(task));
             }
         }
-        while let Some(done) = running.join_next().await {
-            ended(Some(done))?;
-        }
-        Ok(())
+        lanes.finish().await
     }
 
     /// Compares every table on both sides.
@@ -148,37 +158,18 @@ impl Copy {
         Ok(compared)
     }
 
-    fn begin(&self, source: &Client, destination: &Client) -> Result<State, TransferError> {
-        let new = State {
-            source: source.address(),
-            destination: destination.address(),
-            tables: BTreeMap::new(),
-            entities: 0,
-        };
-        let Some(path) = &self.state else { return Ok(new) };
-        match state::load::<State>(path)? {
-            None => Ok(new),
-            Some(found)
-                if (&found.source, &found.destination) == (&new.source, &new.destination) =>
-            {
-                Ok(found)
-            }
-            Some(_) => Err(TransferError::Refused(format!(
-                "{} is about other services: name another file with --resume, or remove it",
-                path.display()
-            ))),
-        }
-    }
-
     /// Returns what is left to copy of a table, which is at the destination then.
     async fn prepare(&self, job: &Job, table: &str) -> Result<Vec<Task>, TransferError> {
-        let known = job.saved.lock().state.tables.get(table).cloned();
-        let ranges = match known {
+        let ranges = match job.saved.ranges(table) {
             Some(ranges) => ranges,
             None => self.make(job, table).await?,
         };
+        let parts = TABLE_PARTS / ranges.len().max(1) as u64;
+        let done = ranges.iter().filter(|range| range.done).count() as u64;
+        job.loader.progress.advance(done * parts);
         let open = ranges.into_iter().enumerate().filter(|(_, range)| !range.done);
-        Ok(open.map(|(index, range)| Task { table: table.to_owned(), index, range }).collect())
+        let task = |(index, range)| Task { table: table.to_owned(), index, range, parts };
+        Ok(open.map(task).collect())
     }
 
     /// Makes the table at the destination and cuts it into ranges.
@@ -194,23 +185,23 @@ impl Copy {
         }
         let ranges = range::plan(&job.source, table, self.jobs).await?;
         let ranges: Vec<_> = ranges.into_iter().map(RangeState::new).collect();
-        job.saved.lock().state.tables.insert(table.to_owned(), ranges.clone());
-        job.saved.save(true)?;
+        job.saved.begin(table, ranges.clone())?;
         Ok(ranges)
     }
 }
 
 /// What every task of a copy needs.
-#[derive(Clone)]
-struct Job {
-    source: Client,
-    loader: Loader,
-    saved: Arc<Saved>,
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) source: Client,
+    pub(crate) loader: Loader,
+    pub(crate) saved: Arc<Saved>,
+    pub(crate) stop: Stop,
 }
 
 impl Job {
     async fn copy_range(self, task: Task) -> Result<(), TransferError> {
-        let Task { table, index, range } = task;
+        let Task { table, index, range, parts } = task;
         let query = Query { filter: range.range.filter(None), ..Query::default() };
         let name: Arc<str> = table.as_str().into();
         let mut place = range.place;
@@ -226,61 +217,15 @@ impl Job {
                 )));
             }
             place = page.next;
-            self.saved.note(&table, index, rows, place.as_ref());
-            self.saved.save(false)?;
+            self.saved.note(&table, index, rows, place.as_ref())?;
             if place.is_none() {
+                self.loader.progress.advance(parts);
+            }
+            if place.is_none() || self.stop.is_asked() {
                 return Ok(());
             }
         }
     }
-}
-
-/// The state and its file.
-struct Saved {
-    path: Option<PathBuf>,
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    state: State,
-    saved: Instant,
-}
-
-impl Saved {
-    fn new(state: State, path: Option<PathBuf>) -> Self {
-        Self { path, inner: Mutex::new(Inner { state, saved: Instant::now() }) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A page of a range was copied; the range goes on at the place, or is done.
-    fn note(&self, table: &str, index: usize, entities: u64, place: Option<&Place>) {
-        let mut inner = self.lock();
-        inner.state.entities += entities;
-        if let Some(range) = inner.state.tables.get_mut(table).and_then(|all| all.get_mut(index)) {
-            range.place = place.cloned();
-            range.done = place.is_none();
-        }
-    }
-
-    /// Writes the file, unless that was done a moment ago and is not asked for.
-    fn save(&self, now: bool) -> Result<(), TransferError> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let mut inner = self.lock();
-        if !now && inner.saved.elapsed() < SAVE_EVERY {
-            return Ok(());
-        }
-        inner.saved = Instant::now();
-        tokio::task::block_in_place(|| state::save(path, &inner.state))
-    }
-}
-
-fn ended(
-    done: Option<Result<Result<(), TransferError>, tokio::task::JoinError>>,
-) -> Result<(), TransferError> {
-    done.map_or(Ok(()), |done| done.expect("a task that copies does not panic"))
 }
 
 /// Reads a whole table and adds up its digest.
@@ -316,6 +261,7 @@ async fn digest_range(
     loop {
         let page = client.page(&table, &query, place.as_ref()).await?;
         progress.add(page.entities.len() as u64);
+        progress.advance(page.entities.len() as u64);
         page.entities.iter().for_each(|entity| all.add(entity));
         match page.next {
             Some(next) => place = Some(next),

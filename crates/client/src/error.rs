@@ -85,6 +85,15 @@ impl ClientError {
             _ => None,
         }
     }
+
+    /// Whether the same question may be answered later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Service(error) => matches!(error.status, 408 | 429 | 500..),
+            Self::Unreachable { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Why a transfer ended before its end.

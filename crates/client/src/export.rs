@@ -171,6 +171,8 @@ impl Export {
             tokio::spawn(reader.run(work.clone(), sender.clone()));
         }
         drop(sender);
+        progress.expect(state.ranges.len() as u64);
+        progress.advance(state.ranges.iter().filter(|range| range.done).count() as u64);
         let mut saved = Instant::now();
         while let Some(piece) = pieces.recv().await {
             let Piece { range, lines, rows, names, next } = piece?;
@@ -181,6 +183,7 @@ impl Export {
             state.ranges[range].done = next.is_none();
             state.ranges[range].place = next;
             progress.add(rows);
+            progress.advance(u64::from(state.ranges[range].done));
             if self.format == Format::Csv && COLUMNS_MAX < state.names.len() {
                 return Err(TransferError::Refused(format!(
                     "the table has more than {COLUMNS_MAX} different properties: name some with \

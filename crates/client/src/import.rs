@@ -98,6 +98,7 @@ impl Import {
         progress.resume(state.report.rows, state.report.refused);
         let done = state.report.rows;
         input = blocking(move || input.skip_rows(done).map(|()| input)).await?;
+        progress.expect_rows(done);
         let loader = Loader {
             client: client.clone(),
             on_conflict: self.on_conflict,
@@ -116,6 +117,7 @@ impl Import {
             if portion.rows == 0 {
                 break;
             }
+            progress.expect_rows(portion.rows);
             let outcome = loader.load(portion.items, self.jobs).await?;
             progress.add(portion.refused.len() as u64);
             progress.add_refused(portion.refused.len() as u64);

@@ -7,8 +7,9 @@
 //!
 //! [`Target`] says where a service is and who asks, [`Client`] asks it. [`files`] reads and writes entities as
 //! lines of JSON, as CSV and from Azurite's data file. [`export`], [`import`] and [`copy`] are the transfers;
-//! each can be interrupted at any point and resumed.
+//! each can be interrupted at any point and resumed. [`watch`] goes on after a copy with what is changed.
 
+mod apply;
 mod batch;
 mod changes;
 mod client;
@@ -18,21 +19,29 @@ mod entity;
 mod error;
 pub mod export;
 pub mod files;
+mod following;
 pub mod import;
+mod lanes;
 mod loader;
 mod progress;
 mod range;
 mod retry;
+mod saved;
 mod state;
+mod stop;
 mod target;
 mod transport;
+pub mod watch;
 
+pub use batch::Operation;
 pub use changes::ChangesPage;
 pub use client::{Client, Page, Place, Query, Write};
 pub use digest::Digest;
 pub use entity::Entity;
 pub use error::{ClientError, ServiceError, TransferError};
+pub use following::{Following, Notice};
 pub use loader::OnConflict;
 pub use progress::Progress;
 pub use range::Range;
+pub use stop::{Stop, Stopper};
 pub use target::{Target, TargetError};

@@ -1,6 +1,6 @@
 //! Writes many entities, in batches where that is possible, and leaves out only what cannot be written.
 
-use crate::batch;
+use crate::batch::{self, Operation};
 use crate::client::{Client, Query, Write};
 use crate::entity::Entity;
 use crate::error::{ClientError, ServiceError};
@@ -114,9 +114,10 @@ impl Loader {
         let mut all = Loaded::default();
         let mut refusals = 0;
         while items.len() > 1 && refusals < REFUSALS_MAX {
-            let entities: Vec<_> = items.iter().map(|item| &item.entity).collect();
             let write = self.on_conflict.write();
-            let error = match self.client.batch(&items[0].table, write, &entities).await {
+            let operations: Vec<_> =
+                items.iter().map(|item| Operation::Write(write, &item.entity)).collect();
+            let error = match self.client.batch(&items[0].table, &operations).await {
                 Ok(()) => {
                     all.written += items.len() as u64;
                     return Ok(all);
@@ -209,7 +210,7 @@ impl Loader {
 }
 
 /// Whether an entity is to blame, not the table, the credentials or the service.
-fn is_about_entities(error: &ServiceError) -> bool {
+pub(crate) fn is_about_entities(error: &ServiceError) -> bool {
     let table = ["TableBeingDeleted", "InvalidResourceName", "TableNotFound"];
     matches!(error.status, 400 | 409 | 412 | 413) && !table.contains(&error.code.as_str())
 }

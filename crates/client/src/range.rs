@@ -67,6 +67,11 @@ pub(crate) fn span(partition: &str, first: &str, last: &str) -> String {
     format!("PartitionKey eq {partition} and RowKey ge {first} and RowKey le {last}")
 }
 
+/// The filter for one entity, fit to be joined with others by `or`.
+pub(crate) fn point(partition: &str, row: &str) -> String {
+    format!("(PartitionKey eq {} and RowKey eq {})", quoted(partition), quoted(row))
+}
+
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

@@ -14,6 +14,7 @@ mod batch;
 mod citus;
 mod client;
 mod connection;
+mod door;
 pub mod history;
 mod load;
 #[cfg(unix)]
@@ -29,6 +30,7 @@ pub use batch::{BatchAnswer, Operation, Part, multipart};
 pub use citus::{TestCitus, Worker};
 pub use client::{Client, DEV_ACCOUNT, DEV_KEY, Retries, encode, entity_path};
 pub use connection::{Connection, Response};
+pub use door::Door;
 pub use load::{Cutoff, Load, Losses, Tally};
 #[cfg(unix)]
 pub use postgres::TestPostgres;

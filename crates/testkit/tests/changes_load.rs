@@ -1,22 +1,26 @@
 //! A consumer of the change feed against everything that may go wrong at once.
 //!
-//! A hundred writers insert, replace, delete and run batches; the consumer loses its connection at random and goes on
-//! from the last token that it has kept; the server is killed (SIGKILL) in between. Afterwards the consumer must have
-//! heard of every write that was answered, of none that was not sent, of those of one entity in order, of a batch all
+//! A hundred writers insert, replace, delete and run batches; the consumer, a process of its own, is killed (SIGKILL) at
+//! random and started again, and goes on from the last token that it has kept; the server is killed in between. Afterwards
+//! the consumer must have heard of every write that was answered, of none that was not sent, of those of one entity in order, of a batch all
 //! in one answer or nothing, and have the same table as a query shows.
 
 use rowhouse_env::{Random, SeededRandom};
 use rowhouse_testkit::history::Order;
-use rowhouse_testkit::{Client, Connection, Operation, TestServer, encode, entity_path, seed};
+use rowhouse_testkit::{Client, Operation, TestServer, entity_path, seed};
 use rowhouse_types::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const WRITERS: usize = 100;
 const KILLS: usize = 3;
@@ -158,17 +162,76 @@ fn time(value: &Value) -> Timestamp {
     Timestamp::parse_iso(value.as_str().expect("a text")).expect("a time")
 }
 
-/// Follows the feed, loses its way at random, and keeps what it heard by place: a second time must be the same.
-#[derive(Default)]
+/// The consumer's process, and what it heard by place: a second time must be the same.
 struct Consumer {
+    directory: TempDir,
     batches: BTreeMap<u64, Vec<Heard>>,
     answers: usize,
     again: usize,
-    unanswered: usize,
-    lost: usize,
+    /// Answers that it was killed in the middle of writing down.
+    torn: usize,
+    killed: usize,
 }
 
 impl Consumer {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().expect("a directory can be made"),
+            batches: BTreeMap::new(),
+            answers: 0,
+            again: 0,
+            torn: 0,
+            killed: 0,
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Where the server is; none while it is down.
+    fn find_server(&self, address: Option<SocketAddr>) {
+        let text = address.map(|address| address.to_string()).unwrap_or_default();
+        fs::write(self.file("address.new"), text).expect("the file can be written");
+        fs::rename(self.file("address.new"), self.file("address")).expect("it is there");
+    }
+
+    fn start(&self) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_feed-consumer"));
+        command.arg(self.directory.path()).arg(TABLE).stdin(Stdio::null());
+        command.spawn().expect("it can be started")
+    }
+
+    /// Kills it and starts it again until everything is written, then lets it come to the end. How often it was killed.
+    fn torment(&self, seed: u64, over: &AtomicBool) -> usize {
+        let chance = SeededRandom::new(seed);
+        let mut killed = 0;
+        while !over.load(Ordering::Relaxed) {
+            let mut process = self.start();
+            thread::sleep(Duration::from_millis(20 + below(&chance, 400)));
+            let ended = process.try_wait().expect("it can be asked");
+            assert!(ended.is_none(), "it ended by itself: {ended:?}");
+            process.kill().expect("it can be killed");
+            process.wait().expect("it ends");
+            killed += 1;
+        }
+        fs::write(self.file("over"), "").expect("the file can be written");
+        assert!(self.start().wait().expect("it ends").success());
+        killed
+    }
+
+    /// Reads what all its processes have heard.
+    fn read(&mut self) {
+        let heard = fs::read(self.file("heard")).expect("it has heard something");
+        for line in heard.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match serde_json::from_slice(line) {
+                Ok(answer) => self.take(&answer),
+                Err(_) => self.torn += 1,
+            }
+        }
+        assert!(self.torn <= self.killed, "{} torn, killed {} times", self.torn, self.killed);
+    }
+
     fn take(&mut self, answer: &Value) {
         let changes: Vec<_> =
             answer["value"].as_array().expect("a list").iter().map(Heard::of).collect();
@@ -182,69 +245,6 @@ impl Consumer {
                 assert_eq!(known, batch, "told the same and whole the second time");
             }
         }
-    }
-
-    /// Goes on from a token that it may have kept a while ago.
-    fn follow(&mut self, seed: u64, place: &Place, over: &AtomicBool) {
-        let chance = SeededRandom::new(seed);
-        let mut token = None::<String>;
-        let mut kept = token.clone();
-        let mut connection = None;
-        loop {
-            let finished = over.load(Ordering::Relaxed);
-            if below(&chance, 4) == 0 && !finished {
-                // Killed: what was not kept is forgotten, and an answer on its way is lost.
-                if below(&chance, 2) == 0 {
-                    let _ = connect(place, token.as_deref(), &mut connection);
-                }
-                (token, connection) = (kept.clone(), None);
-                self.lost += 1;
-                continue;
-            }
-            let Ok(answer) = fetch(place, token.as_deref(), &mut connection) else {
-                (token, connection) = (kept.clone(), None);
-                self.unanswered += 1;
-                continue;
-            };
-            self.take(&answer);
-            token = answer["next"].as_str().map(str::to_owned);
-            if below(&chance, 3) == 0 {
-                kept.clone_from(&token);
-            }
-            if finished && answer["more"] == false && answer["value"] == json!([]) {
-                return;
-            }
-        }
-    }
-}
-
-/// Sends a request and does not wait for the answer.
-fn connect(
-    place: &Place,
-    token: Option<&str>,
-    connection: &mut Option<Connection>,
-) -> io::Result<()> {
-    let from = token.map_or("beginning".to_owned(), encode);
-    let address = place.get();
-    let path = format!("{TABLE}?comp=changes&wait=1&$top=50&from={from}");
-    let head = Client::new(address).head("GET", &path, &[], None);
-    if connection.is_none() {
-        *connection = Some(Connection::open(address)?);
-    }
-    connection.as_mut().expect("just made").send(&head)
-}
-
-fn fetch(
-    place: &Place,
-    token: Option<&str>,
-    connection: &mut Option<Connection>,
-) -> io::Result<Value> {
-    connect(place, token, connection)?;
-    let answer = connection.as_mut().expect("it was used").receive("GET")?;
-    match answer.status {
-        200 => Ok(answer.json()),
-        503 => Err(io::ErrorKind::WouldBlock.into()),
-        status => panic!("{status}: {}", answer.text()),
     }
 }
 
@@ -269,12 +269,10 @@ fn hear(mut server: TestServer, order: Order) {
     let place = Place(Mutex::new(Some(server.address())));
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let began = Instant::now();
-    let (sent, consumer) = thread::scope(|scope| {
-        let consumer = scope.spawn(|| {
-            let mut consumer = Consumer::default();
-            consumer.follow(seed, &place, &over);
-            consumer
-        });
+    let mut consumer = Consumer::new();
+    consumer.find_server(Some(server.address()));
+    let (sent, killed) = thread::scope(|scope| {
+        let tormentor = scope.spawn(|| consumer.torment(seed, &over));
         let writers: Vec<_> = (0..WRITERS)
             .map(|index| {
                 let (place, stop) = (&place, &stop);
@@ -284,29 +282,33 @@ fn hear(mut server: TestServer, order: Order) {
         for _ in 0..KILLS {
             thread::sleep(ROUND);
             place.set(None);
+            consumer.find_server(None);
             server.kill();
             server.restart();
             place.set(Some(server.address()));
+            consumer.find_server(Some(server.address()));
         }
         thread::sleep(ROUND);
         stop.store(true, Ordering::Relaxed);
         let sent: Vec<Vec<Sent>> =
             writers.into_iter().map(|writer| writer.join().expect("no panic")).collect();
         over.store(true, Ordering::Relaxed);
-        (sent, consumer.join().expect("no panic"))
+        (sent, tormentor.join().expect("no panic"))
     });
+    consumer.killed = killed;
+    consumer.read();
     let entities = server.client().query(TABLE, "");
     verify(&sent, &consumer, &entities, order);
     assert!(!server.log().contains("panicked"), "nothing panicked");
     let answered = sent.iter().flatten().filter(|sent| sent.answered).count();
     println!(
-        "{WRITERS} writers, {answered} answered writes, {} commits heard in {} answers, {} heard again, {} requests without answer, consumer killed {} \
+        "{WRITERS} writers, {answered} answered writes, {} commits heard in {} answers, {} heard again, {} cut off, consumer killed {} \
          times, server {KILLS} times: none lost, none invented, order kept; {:.0} s",
         consumer.batches.len(),
         consumer.answers,
         consumer.again,
-        consumer.unanswered,
-        consumer.lost,
+        consumer.torn,
+        consumer.killed,
         began.elapsed().as_secs_f64(),
     );
 }

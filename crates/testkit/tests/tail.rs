@@ -1,56 +1,12 @@
 //! `rowhouse tail` as people run it: through the loss of its server, to Ctrl-C and on from there.
 
-use rowhouse_testkit::{Client, DEV_ACCOUNT, DEV_KEY, TestServer, binary};
+use rowhouse_testkit::{Client, DEV_ACCOUNT, DEV_KEY, Door, TestServer, binary};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// An address that stays while the server behind it changes its port.
-struct Door {
-    address: SocketAddr,
-    behind: Arc<Mutex<SocketAddr>>,
-}
-
-impl Door {
-    fn before(server: &TestServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let behind = Arc::new(Mutex::new(server.address()));
-        let open = Arc::clone(&behind);
-        // Ends with the test's process.
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let address = *open.lock().expect("no panic");
-                let Ok(client) = client else { continue };
-                if let Ok(server) = TcpStream::connect(address) {
-                    join(&client, &server);
-                    join(&server, &client);
-                }
-            }
-        });
-        Self { address, behind }
-    }
-
-    fn lead_to(&self, server: &TestServer) {
-        *self.behind.lock().expect("no panic") = server.address();
-    }
-}
-
-/// Passes on everything until either side ends.
-fn join(from: &TcpStream, to: &TcpStream) {
-    let copy = |stream: &TcpStream| stream.try_clone().expect("a socket can be copied");
-    let (mut from, mut to) = (copy(from), copy(to));
-    thread::spawn(move || {
-        let _ = io::copy(&mut from, &mut to);
-        for stream in [from, to] {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-    });
-}
 
 fn tail(address: SocketAddr, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
@@ -123,7 +79,7 @@ fn nothing_is_left_out_when_the_server_dies() {
     client.create_table("People");
     insert(&mut client, "before");
     let door = Door::before(&server);
-    let mut running = Running::start(door.address, &["--from", "beginning"]);
+    let mut running = Running::start(door.address(), &["--from", "beginning"]);
     assert_eq!(running.next_row(), "before");
     insert(&mut client, "one");
     assert_eq!(running.next_row(), "one");

@@ -562,17 +562,30 @@ fn settled(text: &str) -> String {
     rates.map(|piece| format!("{piece}N a second")).chain([(*last).to_owned()]).collect()
 }
 
+/// What the page starts in the background does not outlive a test that fails.
+struct Background<'a>(&'a Path);
+
+impl Drop for Background<'_> {
+    fn drop(&mut self) {
+        let id = fs::read_to_string(self.0.join("move.pid")).unwrap_or_default();
+        if std::thread::panicking() && !id.is_empty() {
+            let _ = Command::new("kill").args(["-KILL", id.trim()]).status();
+        }
+    }
+}
+
 /// Every command of the page does what the page says.
 #[test]
 fn the_page_about_moving_is_true() {
     let directory = tempfile::tempdir().unwrap();
-    let (old, new) = (TestServer::start(), TestServer::start());
+    let (old, new) = (TestServer::start_with(&["--keep-changes", "1h"]), TestServer::start());
     let here = directory.path();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/operating/move.md")).unwrap();
     let azurite = root.join("crates/client/tests/data/azurite-3.37.0.json");
     fs::copy(azurite, here.join("__azurite_db_table__.json")).unwrap();
     std::os::unix::fs::symlink(binary(), here.join("rowhouse")).unwrap();
+    let _background = Background(here);
     let mut typed = 0;
     for (command, expected) in steps(&page) {
         // A file that the page shows before anything made it is there to begin with.
@@ -594,7 +607,7 @@ fn the_page_about_moving_is_true() {
         assert_eq!(settled(&said), settled(&expected), "{command}");
         typed += 1;
     }
-    assert!(typed > 8, "{typed} commands");
+    assert!(typed > 16, "{typed} commands");
 }
 
 /// The commands in the fenced blocks of a page, each with what the page says it prints.
