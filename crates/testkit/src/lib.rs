@@ -21,6 +21,8 @@ mod postgres;
 #[cfg(unix)]
 mod power;
 mod server;
+#[cfg(unix)]
+mod small_disk;
 mod turnover;
 mod victim;
 
@@ -35,5 +37,7 @@ pub use postgres::TestPostgres;
 #[cfg(unix)]
 pub use power::{Disk, HeldBack, Image, Liar};
 pub use server::{TestServer, binary, count_from, is_release, seed};
+#[cfg(unix)]
+pub use small_disk::SmallDisk;
 pub use turnover::Turnover;
 pub use victim::Victim;
