@@ -5,6 +5,7 @@
 //! else runs.
 //! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
 //! that a test can say what no library would. Both block: a test that wants many at once uses threads.
+//! [`page`] follows the documentation as its reader would.
 //!
 //! A development dependency of all but the load tool, which measures on a [`TestPostgres`] too. Helpers panic,
 //! with the reason, where a test could not go on.
@@ -16,6 +17,8 @@ mod client;
 mod connection;
 pub mod history;
 mod load;
+#[cfg(unix)]
+pub mod page;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
