@@ -31,7 +31,7 @@ const LEAVE: &str =
 /// For pages that need the superuser, who has no need of it.
 const SUDO: &str = "#!/bin/sh\nexec \"$@\"\n";
 
-/// Runs the steps of a page. What runs on is killed when it is dropped, and what was mounted is unmounted.
+/// Runs the steps of a page. What still runs is killed when it is dropped, and what was mounted is unmounted.
 #[derive(Debug)]
 pub struct Terminal {
     home: TempDir,
@@ -225,6 +225,9 @@ impl Drop for Terminal {
         for running in &mut self.running {
             running.kill();
         }
+        for process in processes_in(self.home.path()) {
+            let _ = Command::new("kill").args(["-s", "KILL", &process]).status();
+        }
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
         for place in places.filter(|place| Path::new(place).starts_with(self.home.path())) {
@@ -264,6 +267,16 @@ impl Running {
 
 fn differs(command: &str, shown: &[String], text: &str) -> String {
     format!("$ {command}\nthe page shows:\n{}\nit prints:\n{text}", shown.join("\n"))
+}
+
+/// The processes that work in a directory: what commands have left in the background.
+fn processes_in(directory: &Path) -> Vec<String> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let works_here = |process: &fs::DirEntry| {
+        fs::read_link(process.path().join("cwd")).is_ok_and(|place| place.starts_with(directory))
+    };
+    let here = all.filter(works_here).filter_map(|process| process.file_name().into_string().ok());
+    here.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
 }
 
 /// The name of the program that a command runs.
@@ -389,6 +402,22 @@ end
         assert_eq!(follow(right), Ok(()));
         for wrong in ["$ echo 1\n2", "$ echo 1", "$ false", "$ true\ntrue: no", "^C", "$ exit 3"] {
             assert!(follow(&format!("```console\n{wrong}\n```\n")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_in_the_background() {
+        let mut terminal = Terminal::new();
+        let home = terminal.home.path().to_owned();
+        for step in super::super::steps("```console\n$ sleep 600 &\n```\n") {
+            assert_eq!(terminal.follow(&step), Ok(()));
+        }
+        assert_eq!(processes_in(&home).len(), 1);
+        drop(terminal);
+        let began = Instant::now();
+        while !processes_in(&home).is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(10), "it is killed");
+            std::thread::sleep(EVERY);
         }
     }
 }
