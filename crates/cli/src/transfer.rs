@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::progress::{Meter, Status};
 use rowhouse_client::{Client, ClientError, Progress, Target, TransferError};
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -37,7 +38,13 @@ pub(crate) fn client(target: &Target) -> Result<Client, Failure> {
 
 /// The error as a sentence that says what to do.
 pub(crate) fn told(error: &TransferError) -> Failure {
-    let TransferError::Client(error) = error else { return error.to_string() };
+    let error = match error {
+        TransferError::Client(error) => error,
+        TransferError::File { error: cause, .. } if cause.kind() == ErrorKind::StorageFull => {
+            return format!("{error}: make room, then give the command again with --resume");
+        }
+        error => return error.to_string(),
+    };
     let advice = match error {
         ClientError::Unreachable { .. } => "check the address, and that the server runs",
         ClientError::Certificates(_) => {

@@ -1,6 +1,6 @@
-//! The compose files under `deploy/` can be read, name only what is there, and use options that exist.
+//! What is in `deploy/` can be read, names only what is there, and uses options that exist.
 //!
-//! They are held to a small part of YAML, which this file reads: maps and lists of scalars by indentation, comments on
+//! The compose files are held to a small part of YAML, which this file reads: maps and lists of scalars by indentation, comments on
 //! lines of their own, scalars plain or in double quotes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,6 +223,69 @@ fn servers_behind_the_load_balancer_are_alike() {
     }
     assert_eq!(commands.len(), 1, "{commands:?}");
     assert!(commands.iter().all(|command| command.contains("--master-key-file=")));
+}
+
+/// The values of a setting of the unit.
+fn of_unit(name: &str) -> Vec<String> {
+    let values = read("rowhouse.service");
+    let values = values.lines().filter_map(|line| line.split_once('='));
+    values.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).collect()
+}
+
+#[test]
+fn the_unit_starts_a_server_with_options_that_it_has() {
+    let options = options_of_serve();
+    let [command] = of_unit("ExecStart").try_into().expect("one command");
+    let mut words = command.split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/rowhouse"));
+    assert_eq!(words.next(), Some("serve"));
+    let flags: Vec<_> = words.filter(|word| word.starts_with("--")).collect();
+    assert!(flags.iter().all(|flag| options.contains(*flag)), "{flags:?}");
+    assert_eq!(of_unit("StateDirectory"), ["rowhouse"], "the data of rowhouse.toml");
+    let config = read("rowhouse.toml");
+    assert!(config.contains("data = \"/var/lib/rowhouse\"\n"), "{config}");
+    let settings = config.lines().filter_map(|line| line.split_once(" = "));
+    for (name, _) in settings {
+        let name = name.trim_start_matches("# ");
+        assert!(options.contains(&format!("--{name}")), "{name}");
+    }
+}
+
+/// A server reads the configuration of the unit; only its files are elsewhere.
+#[test]
+fn the_configuration_of_the_unit_is_understood() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = directory.path().join("rowhouse.toml");
+    let elsewhere =
+        |text: String| text.replace("\"/", &format!("\"{}/", directory.path().display()));
+    let all = read("rowhouse.toml").replace("# host", "host").replace("# tls", "tls");
+    for config in [read("rowhouse.toml"), all.replace("# keep", "keep")] {
+        std::fs::write(&path, elsewhere(config)).expect("it can be written");
+        let output = Command::new(env!("CARGO_BIN_EXE_rowhouse"))
+            .args(["serve", "--table-port=0", "--admin-port=0", "--config"])
+            .arg(&path)
+            .output()
+            .expect("it can be started");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Everything else was accepted before the key is looked for.
+        assert!(text.contains("cannot read the master key file"), "{text}");
+    }
+}
+
+#[test]
+fn the_unit_is_one_for_systemd() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = directory.path().join("rowhouse.service");
+    let unit = read("rowhouse.service");
+    let unit = unit.replace("/usr/local/bin/rowhouse", env!("CARGO_BIN_EXE_rowhouse"));
+    std::fs::write(&path, unit).expect("it can be written");
+    let Ok(output) = Command::new("systemd-analyze").arg("verify").arg(&path).output() else {
+        println!("rowhouse.service: NOT VERIFIED, there is no systemd-analyze");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let about_it: Vec<_> = said.lines().filter(|line| line.contains("rowhouse")).collect();
+    assert!(output.status.success() && about_it.is_empty(), "{said}");
 }
 
 #[test]

@@ -99,6 +99,17 @@ pub enum ServerError {
     /// A backup is not made, or not restored.
     #[error("{0}")]
     Backup(#[source] BackupError),
+    /// A restore ended before its end, which the store did not allow.
+    #[error(
+        "the restore into {place} was interrupted ({source}): mend the cause, then give the same command \
+         again, which goes on where it was"
+    )]
+    Interrupted {
+        /// The data directory or the database.
+        place: String,
+        /// What the store said.
+        source: StoreError,
+    },
     /// The store did not close as it should. What was acknowledged is safe.
     #[error("the store did not close cleanly: {0}: run 'rowhouse check' on the data directory")]
     Close(#[source] StoreError),

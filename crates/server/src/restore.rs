@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::ServerError;
 use rowhouse_env::{SystemClock, SystemRandom};
-use rowhouse_service_backup::{Progress, Restored, Survey, check_chain, unfinished};
+use rowhouse_service_backup::{BackupError, Progress, Restored, Survey, check_chain, unfinished};
 use rowhouse_store::Store;
 use std::io;
 use std::path::PathBuf;
@@ -39,10 +39,22 @@ pub fn restore(
         })
         .await;
         let closed = engine.close().await;
-        let restored = restored.map_err(ServerError::Backup)?;
+        let restored = restored.map_err(|error| explain(config, error))?;
         closed.map(|()| restored)
     })?;
     Ok((restored, surveys))
+}
+
+/// What the store refuses is not the fault of the backup.
+fn explain(config: &Config, error: BackupError) -> ServerError {
+    let place = match &config.store {
+        Some(address) => address.to_string(),
+        None => config.data.display().to_string(),
+    };
+    match error {
+        BackupError::Store(source) => ServerError::Interrupted { place, source },
+        error => ServerError::Backup(error),
+    }
 }
 
 /// Half of a backup is not served.

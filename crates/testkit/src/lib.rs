@@ -5,6 +5,7 @@
 //! else runs.
 //! [`Client`] speaks the protocol with Shared Key signatures; [`Connection`] below it sends any bytes, so
 //! that a test can say what no library would. Both block: a test that wants many at once uses threads.
+//! [`page`] follows the documentation as its reader would.
 //!
 //! A development dependency of all but the load tool, which measures on a [`TestPostgres`] too. Helpers panic,
 //! with the reason, where a test could not go on.
@@ -18,10 +19,14 @@ mod door;
 pub mod history;
 mod load;
 #[cfg(unix)]
+pub mod page;
+#[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
 mod power;
 mod server;
+#[cfg(unix)]
+mod small_disk;
 mod turnover;
 mod victim;
 
@@ -37,5 +42,7 @@ pub use postgres::TestPostgres;
 #[cfg(unix)]
 pub use power::{Disk, HeldBack, Image, Liar};
 pub use server::{TestServer, binary, count_from, is_release, seed};
+#[cfg(unix)]
+pub use small_disk::SmallDisk;
 pub use turnover::Turnover;
 pub use victim::Victim;

@@ -1,6 +1,6 @@
 //! What the server refuses to start on: one sentence each, and nothing lost.
 
-use rowhouse_testkit::{TestServer, binary};
+use rowhouse_testkit::{SmallDisk, TestServer, binary};
 use serde_json::json;
 use std::fs;
 use std::net::TcpListener;
@@ -121,13 +121,12 @@ fn a_directory_of_an_unknown_format() {
 /// Needs a small file system of its own, which only the superuser can mount.
 #[test]
 fn a_full_disk() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mount = Mount::small(directory.path());
-    let Some(mount) = mount else {
+    let Some(disk) = SmallDisk::mount(24) else {
         println!("NOT VERIFIED: a small file system cannot be mounted here");
         return;
     };
-    let mut server = TestServer::start_in(mount.path(), &[]);
+    disk.fill(16 * 1024);
+    let mut server = TestServer::start_in(disk.path(), &[]);
     let mut client = server.client();
     client.create_table("Kept");
     let pad = "x".repeat(30_000);
@@ -150,46 +149,14 @@ fn a_full_disk() {
     assert!(found >= kept as usize, "{kept} acknowledged, {found} found while full");
     server.kill();
     // With some room again it starts, and has everything that it acknowledged.
-    fs::remove_file(mount.path().join("ballast")).expect("room can be made");
+    disk.make_room();
     server.restart();
     let found = server.client().query("Kept", "").len();
     assert!(found >= kept as usize, "{kept} acknowledged, {found} found afterwards");
     insert(&server, "after");
     drop(server);
 
-    fs::write(mount.path().join("filler"), vec![0; 64 << 20]).expect_err("it is full now");
-    let output = serve(&mount.path().join("fresh"), &[]);
+    disk.fill(0);
+    let output = serve(&disk.path().join("fresh"), &[]);
     assert_refused(&output, &["full", "space"]);
-}
-
-/// A file system of 24 MiB in memory, unmounted when dropped.
-struct Mount(std::path::PathBuf);
-
-impl Mount {
-    fn small(directory: &Path) -> Option<Self> {
-        let path = directory.join("small");
-        fs::create_dir(&path).ok()?;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=24m", "rowhouse-test"])
-            .arg(&path)
-            .stderr(Stdio::null())
-            .status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let mount = Self(path);
-        // Taken away later, to make room again.
-        fs::write(mount.path().join("ballast"), vec![1; 8 << 20]).ok()?;
-        Some(mount)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
