@@ -11,7 +11,7 @@ SECONDS ?= 60
 ENTITIES ?= 10000000
 COPIED ?= 20000
 
-.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale overload copy-azurite loadgen
+.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale drill overload copy-azurite loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -27,6 +27,7 @@ help:
 	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
 	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
 	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
+	@echo 'make drill         backup and restore at size, beside a plain copy and while clients read (ENTITIES=10000000)'
 	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
 	@echo 'make overload      what healthy clients notice of thousands of others'
 
@@ -71,6 +72,9 @@ soak: loadgen
 
 scale: loadgen
 	target/release/loadgen scale --entities $(ENTITIES) $(ARGS)
+
+drill: loadgen
+	target/release/loadgen drill --entities $(ENTITIES) $(ARGS)
 
 copy-azurite:
 	scripts/setup python

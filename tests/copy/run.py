@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Copies a table from Azurite to Rowhouse and back to another Azurite, killed twice each way, and imports Azurite's
-data file; follows a Rowhouse that is written to with `copy --watch`, killed on the way, into Azurite. The official SDK
-compares every entity on both sides.
+"""Copies a table from Azurite to Rowhouse and from Rowhouse to Azurite, killed twice each way, imports Azurite's data
+file, and follows a Rowhouse that is written to into Azurite with `copy --watch`, killed on the way. The official SDK
+compares every entity at the destination with what was written at the source.
 
-    run.py [ENTITIES]
+    run.py [ENTITIES] [from | to | watch]
 
-Needs .work/azurite (scripts/setup azurite), .work/venv (scripts/setup python) and the built binary.
+Without a direction, all. Azurite saves its whole file again and again, and beyond some size cannot do so at all: large
+tables it holds in memory, and there is no file to import. Needs .work/azurite (scripts/setup azurite), .work/venv
+(scripts/setup python) and the built binary.
 """
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -28,18 +31,23 @@ from server import ACCOUNT, KEY, Server, binary  # noqa: E402
 AZURITE = ROOT / ".work" / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "table" / "main.js"
 TABLE = "Everything"
 KILLS = 2
+# Beyond so many entities Azurite does not save them, and copies are compared by the SDK only: Azurite looks at every
+# entity for each page, and reading it once more takes as long as the copy.
+SAVED_MAX = 50_000
 
 
 class Azurite:
     """One running Azurite with a directory of its own."""
 
-    def __init__(self, scratch):
+    def __init__(self, scratch, saves):
         scratch.mkdir()
+        self.file = scratch / "__azurite_db_table__.json"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        command = ["node", AZURITE, "--tableHost", "127.0.0.1", "--tablePort", str(self.port), "--location", scratch,
-                   "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        place = ["--location", scratch] if saves else ["--inMemoryPersistence"]
+        command = ["node", "--max-old-space-size=8192", AZURITE, "--tableHost", "127.0.0.1", "--tablePort", str(self.port),
+                   *place, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        self.process = subprocess.Popen(command, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 180
         while True:
@@ -88,30 +96,100 @@ def rowhouse(*arguments, **more):
     return subprocess.Popen([binary(), *arguments], env=env, stdin=subprocess.DEVNULL, text=True, **more)
 
 
-def copy(source, target, state, seconds):
-    """Copies with kills in the middle; returns how long it took in all and what the last run said."""
+def fill(server, count, scratch):
+    """Writes in the order of keys, which is how Azurite reads fastest. The SDK would take an hour for a million."""
+    began = time.monotonic()
+    if count <= SAVED_MAX:
+        table = TableServiceClient.from_connection_string(server.connection_string).create_table(TABLE)
+        for batch in moved.batches(count):
+            write(table, batch)
+    else:
+        file = scratch / f"{TABLE}.ndjson"
+        with open(file, "w", encoding="utf-8") as out:
+            for batch in moved.batches(count):
+                out.writelines(map(moved.line, batch))
+        run = rowhouse("import", TABLE, file, "--create", "--jobs", "1", "--connection", server.connection_string,
+                       stdout=subprocess.DEVNULL)
+        assert run.wait() == 0
+        file.unlink()
+    print(f"{count} entities written in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def copy(what, source, target, state, count):
+    """Copies with kills in the middle, and tells how long it took in all and what the last run said."""
     command = ["copy", source.connection_string, target.connection_string, "--tables", TABLE, "--resume", state]
     began, kills = time.monotonic(), 0
     while kills < KILLS:
         run = rowhouse(*command, stdout=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.wait(seconds * random.uniform(0.5, 1.5))
+        while run.poll() is None and copied(state) < count * (kills + 1) / (KILLS + 2):
+            time.sleep(0.05)
+        if run.poll() is not None:
             print("  ended before it could be killed")
             break
         run.kill()
         run.wait()
         kills += 1
-        print(f"  killed after {time.monotonic() - began:.0f} s, state of {state.stat().st_size if state.exists() else 0} bytes")
-    run = rowhouse(*command, "--verify", stdout=subprocess.PIPE)
+        print(f"  killed after {time.monotonic() - began:.0f} s, {copied(state)} entities noted", flush=True)
+    verify = ["--verify"] if count <= SAVED_MAX else []
+    run = rowhouse(*command, *verify, stdout=subprocess.PIPE)
     said, _ = run.communicate()
     assert run.returncode == 0, said
-    return time.monotonic() - began, said
+    print(f"{what}: {time.monotonic() - began:.0f} s with kills\n{said.rstrip()}", flush=True)
+
+
+def copied(state):
+    return json.loads(state.read_text())["entities"] if state.exists() else 0
+
+
+def judge(what, table, count):
+    began = time.monotonic()
+    for difference in moved.differences(table, count):
+        raise AssertionError(f"{what}: {difference}")
+    took = time.monotonic() - began
+    print(f"{what}: {count} entities, every value and type the same; read by the SDK in {took:.0f} s", flush=True)
+
+
+def from_azurite(scratch, count):
+    saves = count <= SAVED_MAX
+    with Azurite(scratch / "source", saves) as azurite:
+        fill(azurite, count, scratch)
+        with Server() as server:
+            copy("Azurite to Rowhouse", azurite, server, scratch / "from.state", count)
+            judge("Azurite to Rowhouse", table_of(server), count)
+        if not saves:
+            return 1
+        azurite.stop()
+        with Server() as server:
+            run = rowhouse("import", "azurite", azurite.file, "--connection", server.connection_string,
+                           stdout=subprocess.PIPE)
+            said, _ = run.communicate()
+            print(said.rstrip())
+            assert run.returncode == 0
+            judge("Azurite's data file", table_of(server), count)
+    return 2
+
+
+def to_azurite(scratch, count):
+    with Server() as server, Azurite(scratch / "target", count <= SAVED_MAX) as azurite:
+        fill(server, count, scratch)
+        copy("Rowhouse to Azurite", server, azurite, scratch / "to.state", count)
+        judge("Rowhouse to Azurite", table_of(azurite), count)
+    return 1
+
+
+def watch(scratch, _count):
+    with Azurite(scratch / "watch", True) as azurite, Server("--keep-changes", "1h") as server:
+        refuse_to_follow(azurite, server)
+        table = follow(server, azurite, scratch / "watch.state")
+        expected, found = moved.content(table), moved.content(table_of(azurite))
+        assert found == expected, f"{len(found)} entities at Azurite, {len(expected)} at Rowhouse, or their values differ"
+        print(f"changes of Rowhouse followed into Azurite: {len(found)} entities, every value and type the same")
+    return 2
 
 
 def follow(server, azurite, state):
-    """Changes of every kind at Rowhouse, followed into Azurite by a command that is killed; what it said in the end."""
-    service = TableServiceClient.from_connection_string(server.connection_string)
-    table = service.create_table(TABLE)
+    """Makes changes of every kind at Rowhouse, which a command that is killed follows into Azurite; tells the table."""
+    table = TableServiceClient.from_connection_string(server.connection_string).create_table(TABLE)
     command = ["copy", server.connection_string, azurite.connection_string, "--watch", "--resume", state]
     for batch in moved.batches(500):
         write(table, batch)
@@ -128,7 +206,8 @@ def follow(server, azurite, state):
     run = rowhouse(*command, "--until-caught-up", "--verify", stdout=subprocess.PIPE)
     said, _ = run.communicate()
     assert run.returncode == 0, said
-    return table, said
+    print(said.rstrip())
+    return table
 
 
 def refuse_to_follow(azurite, server):
@@ -138,46 +217,16 @@ def refuse_to_follow(azurite, server):
     print(f"Azurite as a source to follow: {said.rstrip()}")
 
 
-def judge(what, expected, table):
-    found = moved.content(table)
-    assert len(found) == len(expected), f"{what}: {len(found)} entities instead of {len(expected)}"
-    different = [key for key in expected if found.get(key) != expected[key]]
-    assert not different, f"{what}: {different[0]} is {found.get(different[0])} instead of {expected[different[0]]}"
-    print(f"{what}: {len(found)} entities, every value and type the same")
-
-
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    directions = {"from": from_azurite, "to": to_azurite, "watch": watch}
+    chosen = [directions[name] for name in sys.argv[2:] or directions]
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="rowhouse-copy-"))
     try:
-        with Azurite(scratch / "first") as first, Azurite(scratch / "second") as second, Server() as server:
-            service = TableServiceClient.from_connection_string(first.connection_string)
-            table, began = service.create_table(TABLE), time.monotonic()
-            for batch in moved.batches(count):
-                write(table, batch)
-            print(f"{count} entities written to Azurite in {time.monotonic() - began:.0f} s")
-            seconds = max(2.0, count / 20_000)
-            expected = moved.content(table)
-            for what, source, target in (("Azurite to Rowhouse", first, server), ("Rowhouse to Azurite", server, second)):
-                took, said = copy(source, target, scratch / f"{what[0]}.state", seconds)
-                print(f"{what}: {took:.0f} s with kills and verification\n{said.rstrip()}")
-                judge(what, expected, table_of(target))
-            refuse_to_follow(first, server)
-            first.stop()
-            with Server() as other:
-                run = rowhouse("import", "azurite", scratch / "first" / "__azurite_db_table__.json", "--connection",
-                               other.connection_string, stdout=subprocess.PIPE)
-                said, _ = run.communicate()
-                print(said.rstrip())
-                assert run.returncode == 0
-                judge("Azurite's data file", expected, table_of(other))
-        with Azurite(scratch / "third") as third, Server("--keep-changes", "1h") as source:
-            table, said = follow(source, third, scratch / "watch.state")
-            print(said.rstrip())
-            judge("changes of Rowhouse followed into Azurite", moved.content(table), table_of(third))
+        passed = sum(direction(scratch, count) for direction in chosen)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print("5 passed, 0 failed, 0 skipped")
+    print(f"{passed} passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

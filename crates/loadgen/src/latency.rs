@@ -4,22 +4,21 @@
 //! answers. Then requests are sent on a schedule at a share of that rate, whatever the answers do, and each
 //! latency counts from when its request was due.
 //!
-//! A virtual machine may lose its processors to others on the same host, and then no server keeps to the schedule. The
-//! verdicts are over everything; beside them stands what the host took, and what the latencies were while it took next
-//! to nothing.
+//! The verdicts are over everything; beside them stands what the host of the machine took, and what the latencies were
+//! while it took next to nothing.
 
 use crate::aims::{Bound, Report};
 use crate::batch::Change;
 use crate::call::create_table;
-use crate::drive::{Driver, Pace, Tally};
+use crate::drive::Pace;
 use crate::fill::{fill, pieces};
-use crate::host::Taken;
-use crate::measure::{Sample, Spent, Terms, measure};
+use crate::measure::{Sample, Terms, measure};
 use crate::server::Server;
+use crate::steady::{Schedule, Steady};
 use crate::workload::{DATA, Operations, Workload};
 use crate::{Failure, Places};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Seconds for which the full rate is measured.
 const FULL_SECONDS: f64 = 5.0;
@@ -28,9 +27,6 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const RATE_KEPT: f64 = 0.98;
 /// Length of the pieces of which each is told apart by what the host took, in seconds.
 const PIECE_SECONDS: f64 = 10.0;
-/// A piece is calm if the host took less than this share of the processors, in percent, and so is the piece before, whose
-/// delays it would have to make good.
-const CALM: f64 = 2.0;
 /// Aims, in milliseconds.
 const POINT_P99: f64 = 2.0;
 const WRITE_P99: f64 = 10.0;
@@ -119,7 +115,7 @@ impl Latency {
         let (_, full) = measure(&full, &mut operations)?;
         let rate = full.rate * self.share / 100.0;
         let steady = self.on_schedule(server, rate, &mut operations)?;
-        let sample = Sample::new(&steady.all, Spent::default());
+        let sample = steady.sample();
         report.fact(format!("{workload} full rate"), full.rate, "/s");
         let kept = Bound::AtLeast(rate * RATE_KEPT);
         report.aim(format!("{workload} rate"), sample.rate, "/s", kept);
@@ -129,7 +125,7 @@ impl Latency {
         for fault in [&full.fault, &sample.fault].into_iter().flatten() {
             eprintln!("{workload}: {fault}");
         }
-        steady.tell(workload, report);
+        steady.tell(workload.name(), report);
         Ok(sample)
     }
 
@@ -140,50 +136,13 @@ impl Latency {
         rate: f64,
         operations: &mut Operations,
     ) -> io::Result<Steady> {
-        let mut driver = Driver::open(server.address(), self.connections)?;
-        let mut steady = Steady::default();
         let pieces = (self.seconds / PIECE_SECONDS).round().max(1.0);
         let length = Duration::from_secs_f64(self.seconds / pieces);
-        let (begin, mut was_calm) = (Instant::now(), true);
-        for index in 0..pieces as u32 {
-            let taken = Taken::now();
-            let pace = Pace::Rate(rate);
-            let tally = driver.run_since(begin + length * index, operations, length, pace)?;
-            let share = taken.percent_since();
-            steady.all.add(&tally);
-            steady.most_taken = steady.most_taken.max(share);
-            if share < CALM && was_calm {
-                steady.calm.add(&tally);
-            }
-            was_calm = share < CALM;
-        }
-        Ok(steady)
-    }
-}
-
-/// What came of asking on a schedule.
-#[derive(Debug, Default)]
-struct Steady {
-    all: Tally,
-    /// The part during which the machine had its processors.
-    calm: Tally,
-    /// The largest share of the processors that the host took in one piece, in percent.
-    most_taken: f64,
-}
-
-impl Steady {
-    fn tell(&self, workload: Workload, report: &mut Report) {
-        let mut fact = |what: &str, value, unit| {
-            report.fact(format!("{workload} {what}"), value, unit);
-        };
-        fact("most taken by the host in 10 s", self.most_taken, "%");
-        let share = self.calm.elapsed.as_secs_f64() / self.all.elapsed.as_secs_f64().max(1e-9);
-        fact("calm time", 100.0 * share, "%");
-        if self.calm.operations > 0 {
-            let calm = Sample::new(&self.calm, Spent::default());
-            fact("p99 while calm", calm.p99_ms, "ms");
-            fact("p99.9 while calm", calm.p999_ms, "ms");
-            fact("max while calm", calm.max_ms, "ms");
-        }
+        let schedule = Schedule::begin(server.address(), self.connections, rate, length)?;
+        let mut left = pieces as u32;
+        schedule.until(operations, || {
+            left -= 1;
+            left == 0
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! `loadgen`: measures Rowhouse, what users come from, and a server that only answers, side by side.
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
-//! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `overload` at too
-//! many clients. The unit is CPU time per operation, and results are ratios within one run: absolute figures
+//! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
+//! restore, `overload` at too many clients. The unit is CPU time per operation, and results are ratios within one run: absolute figures
 //! belong to the machine. Servers are started by the tool, on fresh directories, and end with it.
 
 #![expect(
@@ -27,6 +27,7 @@ mod connection;
 mod database;
 mod digits;
 mod direct;
+mod drill;
 mod drive;
 mod entity;
 mod fill;
@@ -47,6 +48,7 @@ mod scale;
 mod server;
 mod signer;
 mod soak;
+mod steady;
 mod text;
 mod workload;
 
@@ -69,6 +71,7 @@ enum Command {
     Run(run::Run),
     Load(load::Load),
     Scale(scale::Scale),
+    Drill(drill::Drill),
     Overload(overload::Overload),
     Latency(latency::Latency),
     Soak(soak::Soak),
@@ -102,9 +105,13 @@ struct Places {
 impl Places {
     /// The product, with further arguments of `serve`.
     fn rowhouse(&self, arguments: &[String]) -> server::Recipe {
+        server::Recipe::Rowhouse { binary: self.binary(), arguments: arguments.to_vec() }
+    }
+
+    /// The binary of the product.
+    fn binary(&self) -> PathBuf {
         // Names without a slash would be looked for in the PATH.
-        let binary = std::path::absolute(&self.server).unwrap_or_else(|_| self.server.clone());
-        server::Recipe::Rowhouse { binary, arguments: arguments.to_vec() }
+        std::path::absolute(&self.server).unwrap_or_else(|_| self.server.clone())
     }
 
     /// The file that the result of a command is written to.
@@ -128,6 +135,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Load(load) => load.run(),
         Command::Scale(scale) => scale.run(),
+        Command::Drill(drill) => drill.run(),
         Command::Overload(overload) => overload.run(),
         Command::Latency(latency) => latency.run(),
         Command::Soak(soak) => soak.run(),

@@ -39,6 +39,20 @@ pub(crate) fn own_cpu() -> Duration {
     seconds(ticks)
 }
 
+/// CPU time of all processes that this one has started and that have ended.
+pub(crate) fn ended_cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = |with_ended| parse_stat(&stat, with_ended).map_or(0, |(_, ticks)| ticks);
+    seconds(ticks(true) - ticks(false))
+}
+
+/// Bytes that this process has had read from a disk, and not from memory.
+pub(crate) fn read_from_disk() -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = io.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    line.and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
 fn seconds(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

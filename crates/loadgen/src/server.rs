@@ -15,6 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// The file that a server writes when it is ready.
+const READY: &str = "ready.json";
 /// How long a server may take to be ready.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 /// How long a server may take to end when asked.
@@ -68,8 +70,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on an empty directory below `parent`, and waits until it is ready.
     pub(crate) fn start(recipe: Recipe, parent: &Path) -> io::Result<Self> {
+        Self::start_in(recipe, Self::directory(parent)?)
+    }
+
+    /// An empty directory below `parent` for a server, which keeps its data in `data` there.
+    pub(crate) fn directory(parent: &Path) -> io::Result<TempDir> {
         fs::create_dir_all(parent)?;
-        let directory = tempfile::Builder::new().prefix("run-").tempdir_in(parent)?;
+        tempfile::Builder::new().prefix("run-").tempdir_in(parent)
+    }
+
+    /// Starts a server in a directory that may hold data, and waits until it is ready.
+    pub(crate) fn start_in(recipe: Recipe, directory: TempDir) -> io::Result<Self> {
         let (child, address, started_in) = launch(&recipe, directory.path())?;
         Ok(Self { recipe, child, address, directory, started_in })
     }
@@ -89,6 +100,13 @@ impl Server {
     /// From the start of the process to being ready, the last time.
     pub(crate) fn started_in(&self) -> Duration {
         self.started_in
+    }
+
+    /// The URL of its admin listener, if it has one.
+    pub(crate) fn admin(&self) -> Option<String> {
+        let text = fs::read_to_string(self.directory.path().join(READY)).ok()?;
+        let value: serde_json::Value = serde_json::from_str(&text).ok()?;
+        Some(value.get("admin")?.as_str()?.to_owned())
     }
 
     /// Where it keeps its data.
@@ -132,7 +150,7 @@ impl Drop for Server {
 
 fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4, Duration)> {
     let data = directory.join("data");
-    let ready = directory.join("ready.json");
+    let ready = directory.join(READY);
     let _ = fs::remove_file(&ready);
     let (mut command, address) = match recipe {
         Recipe::Rowhouse { binary, arguments } => {

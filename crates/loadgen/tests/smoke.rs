@@ -81,6 +81,27 @@ fn latencies_are_measured() {
 }
 
 #[test]
+fn the_drill_is_measured() {
+    let table = loadgen_with_aims("drill --entities 20000 -c 4 -s 0.5 --rate 200");
+    for step in [
+        "2,000: p99 during the backup, of that without",
+        "20,000: backup, of the rate of a plain copy",
+        "20,000: verify, entities",
+        "20,000: restore, stored bytes",
+        "memory of a restore, of that at a tenth",
+    ] {
+        assert!(table.contains(step), "{step}: {table}");
+    }
+    for place in ["2,000, restored", "20,000, restored", "2,000, into PostgreSQL"] {
+        for nothing in ["entities missing", "digests that differ"] {
+            let words = format!("{place}: {nothing}");
+            let line = table.lines().find(|line| line.starts_with(&words));
+            assert!(line.is_some_and(|line| line.ends_with(" met")), "{words}: {table}");
+        }
+    }
+}
+
+#[test]
 fn overload_is_measured() {
     let crowd = "--idle 20 --trickling 4 --eager 20 --max-connections 100";
     let table = loadgen_with_aims(&format!("overload {crowd} --rate 50 -s 0.5"));

@@ -40,6 +40,8 @@ pub fn receive_backup(
         }
         _ => Ok(()),
     };
+    // It runs beside the server that sends it.
+    rowhouse_env::step_back();
     let source = Blocking(Tee { source, sink });
     let blocked = block_on(survey(source, accept, progress));
     blocked.map_err(|error| BackupError::Sink(io::Error::other(error)))?

@@ -40,14 +40,35 @@ impl Engine {
         random: Arc<dyn Random>,
     ) -> Result<Self, ServerError> {
         let Some(address) = &config.store else {
-            let store = EmbeddedStore::open(embedded_options(config, directory), clock)?;
-            return Ok(Self::Embedded(Arc::new(store)));
+            return Self::open_directory(embedded_options(config, directory), clock);
         };
         let options = postgres_options(config, address)?;
         let open = || PostgresStore::open(options.clone(), Arc::clone(&clock), Arc::clone(&random));
         let wait = Duration::from_secs(config.store_wait_seconds);
         let store = wait_for(address, wait, open).await?;
         Ok(Self::Postgres(Arc::new(store)))
+    }
+
+    /// The same for whoever fills a store and tells nobody before it is closed: only then does it have to be on the disk.
+    pub(crate) async fn open_to_fill(
+        config: &Config,
+        directory: &Path,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, ServerError> {
+        if config.store.is_some() {
+            return Self::open(config, directory, clock, random).await;
+        }
+        let durability = rowhouse_store_embedded::Durability::AtClose;
+        let options = embedded_options(config, directory);
+        Self::open_directory(rowhouse_store_embedded::Options { durability, ..options }, clock)
+    }
+
+    fn open_directory(
+        options: rowhouse_store_embedded::Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ServerError> {
+        Ok(Self::Embedded(Arc::new(EmbeddedStore::open(options, clock)?)))
     }
 
     /// The contract.

@@ -32,7 +32,7 @@ pub fn restore(
         .map_err(ServerError::System)?;
     let restored = runtime.block_on(async {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let engine = Engine::open(config, &config.data, clock, random).await?;
+        let engine = Engine::open_to_fill(config, &config.data, clock, random).await?;
         let open = |index: usize| backup::open(&files[index]).map_err(io::Error::other);
         let restored = rowhouse_service_backup::restore(engine.store(), &surveys, open, |done| {
             progress("restored", done);

@@ -2,7 +2,7 @@
 
 use crate::fields::{Fields, Offence, Put};
 use rowhouse_store::{Account, AccountId, Change, Placement, Table, TableId};
-use rowhouse_types::{EntityKey, Guid, Record, Row, StoredPolicy, Timestamp};
+use rowhouse_types::{EntityKey, Guid, Record, RecordRef, Row, StoredPolicy, Timestamp};
 use std::collections::BTreeMap;
 
 /// What a backup begins with.
@@ -198,16 +198,21 @@ pub(crate) fn put_entity(out: &mut Vec<u8>, row: &Row<'_>) {
     out.put_long(row.record.as_bytes());
 }
 
-/// Table, how many of its entities came before, and the entities.
-pub(crate) type EntityFrame = (TableId, u64, Vec<(EntityKey, Record)>);
+pub(crate) fn entities_head(fields: &mut Fields<'_>) -> Result<(TableId, u64), Offence> {
+    Ok((TableId(fields.u64()?), fields.u64()?))
+}
 
-pub(crate) fn entities(mut fields: Fields<'_>) -> Result<EntityFrame, Offence> {
-    let (table, before) = (TableId(fields.u64()?), fields.u64()?);
-    let entities = all(fields, |fields| {
-        let key = key(fields)?;
-        Ok((key, record(fields.long()?)?))
-    })?;
-    Ok((table, before, entities))
+/// An entity where it stands, checked in every part.
+pub(crate) fn entity<'a>(fields: &mut Fields<'a>) -> Result<Row<'a>, Offence> {
+    let (partition, row) = key(fields)?;
+    Ok(Row { partition, row, record: record(fields.long()?)? })
+}
+
+/// A copy of an entity that was checked before.
+pub(crate) fn checked_entity(fields: &mut Fields<'_>) -> Result<(EntityKey, Record), Offence> {
+    let key = owned_key((fields.text()?, fields.text()?));
+    let record = Record::from_bytes(fields.long()?.to_vec()).map_err(|corrupt| corrupt.0)?;
+    Ok((key, record))
 }
 
 /// The end of a table: which, and how many entities it has.
@@ -238,8 +243,8 @@ fn change(fields: &mut Fields<'_>) -> Result<Change, Offence> {
         place: fields.u64()?,
         table: TableId(fields.u64()?),
         at: fields.time()?,
-        key: key(fields)?,
-        record: fields.option(|fields| record(fields.long()?))?,
+        key: owned_key(key(fields)?),
+        record: fields.option(owned_record)?,
     })
 }
 
@@ -255,18 +260,29 @@ pub(crate) fn changes(fields: Fields<'_>) -> Result<Vec<Change>, Offence> {
     all(fields, change)
 }
 
-fn key(fields: &mut Fields<'_>) -> Result<EntityKey, Offence> {
+fn key<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, &'a str), Offence> {
     let (partition, row) = (fields.text()?, fields.text()?);
-    EntityKey::new(partition, row).map_err(|_| "an entity has a key that none can have")
+    EntityKey::check(partition, row).map_err(|_| "an entity has a key that none can have")?;
+    Ok((partition, row))
+}
+
+/// A copy of a key that was checked.
+pub(crate) fn owned_key((partition, row): (&str, &str)) -> EntityKey {
+    EntityKey::new(partition, row).expect("the key was checked")
 }
 
 /// Every text in a record is read too, so that nothing unreadable is ever put into a store.
-fn record(bytes: &[u8]) -> Result<Record, Offence> {
-    let record = Record::from_bytes(bytes.to_vec()).map_err(|corrupt| corrupt.0)?;
-    for property in record.as_ref().iter() {
+fn record(bytes: &[u8]) -> Result<RecordRef<'_>, Offence> {
+    let record = RecordRef::parse(bytes).map_err(|corrupt| corrupt.0)?;
+    for property in record.iter() {
         property.map_err(|corrupt| corrupt.0)?;
     }
     Ok(record)
+}
+
+fn owned_record(fields: &mut Fields<'_>) -> Result<Record, Offence> {
+    let bytes = record(fields.long()?)?.as_bytes().to_vec();
+    Record::from_bytes(bytes).map_err(|corrupt| corrupt.0)
 }
 
 /// One thing after the other, to the end of the frame.

@@ -26,13 +26,26 @@ pub enum Part {
     End(Totals),
 }
 
-/// Entities of one table, in the order of their keys.
+/// Entities of one table, in the order of their keys. They stay in the frame that they came in until somebody wants them.
 #[derive(Debug)]
 pub struct Entities {
     /// The table, by the id that it had.
     pub table: TableId,
+    /// How many.
+    pub count: u64,
+    /// The frame, which has been checked.
+    content: Vec<u8>,
+}
+
+impl Entities {
     /// Keys and records.
-    pub entities: Vec<(EntityKey, Record)>,
+    pub fn iter(&self) -> impl Iterator<Item = (EntityKey, Record)> {
+        let mut fields = Fields::new(&self.content);
+        let head = items::entities_head(&mut fields);
+        debug_assert!(head.is_ok_and(|(table, _)| table == self.table));
+        (0..self.count)
+            .map(move |_| items::checked_entity(&mut fields).expect("the frame was checked"))
+    }
 }
 
 /// Reads one backup. Takes exactly its bytes from the source, so that another may follow.
@@ -100,7 +113,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     pub async fn next(&mut self) -> Result<Part, BackupError> {
         let frame = self.frames.next().await?;
         let at = frame.at;
-        let part = decode(&self.header, &mut self.seen, &frame);
+        let part = decode(&self.header, &mut self.seen, frame);
         part.map_err(|what| BackupError::damaged(at, what))
     }
 
@@ -117,14 +130,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-fn decode(header: &Header, seen: &mut Seen, frame: &Frame) -> Result<Part, Offence> {
+fn decode(header: &Header, seen: &mut Seen, frame: Frame) -> Result<Part, Offence> {
     seen.follow(header, frame.kind)?;
     let fields = Fields::new(&frame.content);
     match frame.kind {
         Kind::Header => Err("there is a second header"),
         Kind::Accounts => seen.accounts(items::accounts(fields)?),
         Kind::Tables => seen.tables(items::tables(fields)?),
-        Kind::Entities => seen.entities(items::entities(fields)?),
+        Kind::Entities => seen.entities(frame.content),
         Kind::TableEnd => seen.table_end(items::table_end(fields)?),
         Kind::Changes => seen.changes(header, items::changes(fields)?),
         Kind::End => {
@@ -186,20 +199,28 @@ impl Seen {
         Ok(Part::Tables(tables))
     }
 
-    fn entities(&mut self, frame: items::EntityFrame) -> Result<Part, Offence> {
-        let (table, before, entities) = frame;
+    fn entities(&mut self, content: Vec<u8>) -> Result<Part, Offence> {
+        let mut fields = Fields::new(&content);
+        let (table, before) = items::entities_head(&mut fields)?;
         if self.awaited.front() != Some(&table) || before != self.entities {
             return Err("entities are not where they belong");
         }
-        for (key, _) in &entities {
-            if self.last_key.as_ref().is_some_and(|last| key <= last) {
+        let last = self.last_key.as_ref();
+        let mut last = last.map(|key| (key.partition.as_str(), key.row.as_str()));
+        let mut count = 0;
+        while !fields.is_empty() {
+            let row = items::entity(&mut fields)?;
+            let key = (row.partition, row.row);
+            if last.is_some_and(|last| key <= last) {
                 return Err("entities are out of order");
             }
-            self.last_key = Some(key.clone());
+            last = Some(key);
+            count += 1;
         }
-        self.entities += entities.len() as u64;
-        self.totals.entities += entities.len() as u64;
-        Ok(Part::Entities(Entities { table, entities }))
+        self.last_key = last.map(items::owned_key);
+        self.entities += count;
+        self.totals.entities += count;
+        Ok(Part::Entities(Entities { table, count, content }))
     }
 
     fn table_end(&mut self, ended: (TableId, u64)) -> Result<Part, Offence> {

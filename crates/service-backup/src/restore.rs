@@ -122,8 +122,8 @@ impl Restore {
         match part {
             Part::Entities(frame) => {
                 let Some(&table) = self.tables.get(&frame.table) else { return Ok(()) };
-                self.items += frame.entities.len() as u64;
-                for (key, record) in frame.entities {
+                self.items += frame.count;
+                for (key, record) in frame.iter() {
                     self.applier.entity(table, key, record).await?;
                 }
             }

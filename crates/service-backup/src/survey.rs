@@ -53,7 +53,7 @@ pub async fn survey<R: AsyncRead + Unpin>(
             Part::Accounts(accounts) => catalogue.accounts.extend(accounts),
             Part::Tables(tables) => catalogue.tables.extend(tables),
             Part::Entities(entities) => {
-                *items.entry(entities.table).or_default() += entities.entities.len() as u64;
+                *items.entry(entities.table).or_default() += entities.count;
             }
             Part::TableEnd(_) => {}
             Part::Changes(changes) => {

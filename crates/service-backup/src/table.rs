@@ -167,8 +167,8 @@ impl Work {
         let (table, saved) = (target.table.id, target.saved.id);
         match part {
             Part::Entities(frame) if frame.table == saved => {
-                self.items += frame.entities.len() as u64;
-                for (key, record) in frame.entities {
+                self.items += frame.count;
+                for (key, record) in frame.iter() {
                     self.applier.entity(table, key, record).await?;
                 }
             }

@@ -1,7 +1,7 @@
 //! Makes a backup from a snapshot, frame by frame.
 //!
-//! Frames are compressed on threads that may block, one while the next page is read: whoever is being served
-//! does not wait for it.
+//! Frames are compressed on threads that let others go first, one while the next page is read: whoever is being
+//! served does not wait for it.
 
 use crate::catalogue::Catalogue;
 use crate::error::BackupError;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 /// Most entities in a frame: short ones fill it before its bytes do.
 const FRAME_ITEMS: usize = 16 * 1024;
@@ -127,14 +127,14 @@ fn not_kept(error: StoreError) -> BackupError {
 struct Writer<W> {
     sink: W,
     /// The frame that is being compressed, and the maker of frames with it.
-    pending: JoinHandle<Result<(FrameMaker, Vec<u8>), BackupError>>,
+    pending: oneshot::Receiver<Result<(FrameMaker, Vec<u8>), BackupError>>,
     totals: Totals,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     async fn begin(sink: W, header: &Header) -> Result<Self, BackupError> {
         let begin = || FrameMaker::begin().map_err(BackupError::Sink);
-        let pending = tokio::task::spawn_blocking(begin);
+        let pending = aside(begin)?;
         let mut out = Self { sink, pending, totals: Totals::default() };
         let header = header.encode();
         out.put(Kind::Header, move |_| Ok(header)).await?;
@@ -148,11 +148,11 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         content: impl FnOnce(&FrameMaker) -> Result<Vec<u8>, StoreError> + Send + 'static,
     ) -> Result<(), BackupError> {
         let mut maker = self.settle().await?;
-        self.pending = tokio::task::spawn_blocking(move || {
+        self.pending = aside(move || {
             let content = content(&maker)?;
             let frame = maker.frame(kind, &content).map_err(BackupError::Sink)?;
             Ok((maker, frame))
-        });
+        })?;
         Ok(())
     }
 
@@ -221,6 +221,21 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.sink.shutdown().await.map_err(BackupError::Sink)?;
         Ok(totals)
     }
+}
+
+/// Does something on a thread of its own that lets others go first. A frame takes far longer than its thread.
+fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, BackupError> {
+    let (done, result) = oneshot::channel();
+    let run = move || {
+        rowhouse_env::step_back();
+        // Nobody waits for it when the backup was given up.
+        let _ = done.send(work());
+    };
+    let thread = std::thread::Builder::new().name("rowhouse-backup".to_owned());
+    thread.spawn(run).map_err(BackupError::Sink)?;
+    Ok(result)
 }
 
 /// The content of a frame.

@@ -174,7 +174,7 @@ impl Directory {
         schema::create(&unfinished, durability).map_err(|error| explain(&unfinished, error))?;
         fs::rename(&unfinished, self.database()).map_err(touched(&unfinished))?;
         // Elsewhere directories cannot be opened, and renaming is durable by itself.
-        if cfg!(unix) && durability == Durability::Full {
+        if cfg!(unix) && durability != Durability::Ephemeral {
             let directory = File::open(&self.path).map_err(touched(&self.path))?;
             directory.sync_all().map_err(touched(&self.path))?;
         }

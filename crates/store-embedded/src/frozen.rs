@@ -1,6 +1,6 @@
 //! Views of the whole store at one moment.
 //!
-//! A view is a read transaction on a connection and a thread of its own, so it is in nobody's way. It keeps the
+//! A view is a read transaction on a connection and a thread of its own, that lets others go first, so it is in nobody's way. It keeps the
 //! write-ahead log from starting again for as long as it lives (`checkpoint`), so the log grows meanwhile by what is written.
 
 use crate::catalogue::Catalogue;
@@ -39,6 +39,8 @@ impl Frozen {
         let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
         shared.frozen.fetch_add(1, Ordering::AcqRel);
         spawn("rowhouse-view", move || {
+            // Who reads everything must not hold up who reads one thing.
+            rowhouse_env::step_back();
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });

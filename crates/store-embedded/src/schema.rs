@@ -234,17 +234,18 @@ fn finish(conn: &Connection, cache_bytes: u64) -> Result<(), rusqlite::Error> {
     conn.pragma_update(None, "cache_size", -kibibytes)
 }
 
-/// A commit returns when it would survive a power cut, or at once.
+/// A commit returns when it would survive a power cut, or at once. Between the two, the log is on the disk before any of
+/// it is copied, and the copy before the log starts again: what is there is always a beginning.
 fn synchronise(conn: &Connection, durability: Durability) -> Result<(), rusqlite::Error> {
-    match durability {
-        Durability::Full => {
-            conn.pragma_update(None, "synchronous", "FULL")?;
-            // Where an ordinary fsync stops at the drive's cache.
-            conn.pragma_update(None, "fullfsync", true)?;
-            conn.pragma_update(None, "checkpoint_fullfsync", true)
-        }
-        Durability::Ephemeral => conn.pragma_update(None, "synchronous", "OFF"),
-    }
+    let level = match durability {
+        Durability::Full => "FULL",
+        Durability::AtClose => "NORMAL",
+        Durability::Ephemeral => return conn.pragma_update(None, "synchronous", "OFF"),
+    };
+    conn.pragma_update(None, "synchronous", level)?;
+    // Where an ordinary fsync stops at the drive's cache.
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
 fn use_log(conn: &Connection) -> Result<(), rusqlite::Error> {

@@ -52,6 +52,9 @@ pub struct Options {
 pub enum Durability {
     /// When it would survive a power cut.
     Full,
+    /// When the store has been closed. A power cut before that leaves a beginning of what was committed, in order and
+    /// nothing by half. For whoever fills a store and tells nobody until it is closed.
+    AtClose,
     /// When the operating system has it. For directories that are thrown away afterwards.
     Ephemeral,
 }

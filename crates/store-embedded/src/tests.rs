@@ -63,6 +63,20 @@ fn small_log() -> Tuning {
 /// What such a log never exceeds.
 const SMALL_LOG_BYTES: u64 = 5 * 256 * 4096;
 
+/// Who fills a store waits for the disk at the end, and then everything is in the database.
+#[tokio::test]
+async fn what_was_filled_is_there_when_it_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { durability: Durability::AtClose, ..Options::new(directory.path()) };
+    let clock = Arc::new(SystemClock);
+    let store = EmbeddedStore::open_tuned(options, clock, small_log()).unwrap();
+    let things = table(&store, "Things").await;
+    fill(&store, things, 50, 100).await;
+    store.close().await.unwrap();
+    assert!(!directory.path().join("rowhouse.db-wal").exists(), "nothing is left in the log");
+    assert_eq!(check(directory.path(), &mut |_| {}).unwrap().entities, 5000);
+}
+
 /// Pages overlap all the time, so that no moment is free of readers, and writers leave no gap either.
 #[test]
 fn the_log_stays_bounded_under_constant_load() {

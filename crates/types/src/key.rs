@@ -91,6 +91,12 @@ impl EntityKey {
     pub fn new(partition: &str, row: &str) -> Result<Self, NameError> {
         Ok(Self { partition: partition.parse()?, row: row.parse()? })
     }
+
+    /// Checks both halves and keeps nothing.
+    pub fn check(partition: &str, row: &str) -> Result<(), NameError> {
+        check_key(partition)?;
+        check_key(row)
+    }
 }
 
 /// A place in the order of keys: before every key that is not less than `(partition, row)`.
