@@ -2,10 +2,10 @@
 //!
 //! A page that one statement can answer is one statement. With a filter, or over several ranges, it is a read-only
 //! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
-//! the page is kept, and the last row looked at is always known.
+//! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
 
 use crate::fault::Fault;
-use crate::filter::{self, Parameters};
+use crate::filter::{self, Condition, Parameters};
 use crate::key::{self, DbKey, DbPosition};
 use crate::pool::Session;
 use crate::props::{self, JsonbRef};
@@ -20,6 +20,8 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Rows that the filter is judged on at a time, first and at most.
 const FIRST_ROWS: i64 = 256;
 const MOST_ROWS: i64 = 16_000;
+/// Rows that the database let pass in doubt and are judged here, at a time and at least.
+const DOUBTFUL_ROWS: i64 = 128;
 /// Points that are asked for at a time.
 const POINTS_MAX: usize = 16;
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $1 AND t.dropped IS NULL)";
@@ -274,34 +276,45 @@ impl Draft<'_> {
         let mut parameters = Parameters::default();
         let from = from(source, range, rows + 1, &mut parameters);
         let filter = self.scan.filter.as_ref().expect("there is a filter");
-        let hit = filter::sql(filter, &mut parameters);
+        let Condition { sql: hit, exact } = filter::condition(filter, &mut parameters);
         // A large value is fetched and unpacked by whatever reads it: here once for all comparisons of a row, and after
         // the rows are in order, which would have to hold it.
         let props = if hit.contains("i.props") { "s.props || '{}' AS props" } else { "s.props" };
+        // One more for the row that says where to go on.
+        let most = 1 + if exact { self.wanted() } else { self.wanted().max(DOUBTFUL_ROWS) };
         let sql = format!(
             "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM (
                 SELECT i.*, row_number() OVER () AS n, lead(true) OVER () IS NULL AS last, {hit} AS hit
                 FROM (SELECT s.kp, s.rest, s.pl, s.ts, s.names, {props} FROM (
                     SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS s OFFSET 0) AS i
-            ) AS judged WHERE hit OR last LIMIT {}",
-            // One more for the row that says where to go on.
-            self.wanted() + 1
+            ) AS judged WHERE hit OR last LIMIT {most}",
         );
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
-        let before = self.page.examined;
+        let (before, mut read) = (self.page.examined, 0);
         while let Some(found) = stream.try_next().await? {
+            read += 1;
             let n: i64 = found.get(6);
-            if n > rows {
-                self.page.examined = before + rows.unsigned_abs();
+            let earlier = before + n.unsigned_abs() - 1;
+            // Of rows in doubt there may be more than the statement returned.
+            if n > rows || (!exact && read == most) {
+                self.page.examined = earlier;
                 return Ok(Left::More(self.position(&found)?));
             }
-            self.page.examined = before + n.unsigned_abs();
-            if found.get(7) {
-                if self.is_full() {
-                    self.page.next = Some(self.position(&found)?);
+            let hit: bool = found.get(7);
+            if hit && !exact {
+                self.page.examined = earlier;
+                if self.judged_here(&found)? {
                     return Ok(Left::Complete);
                 }
+                continue;
+            }
+            self.page.examined = earlier + 1;
+            if hit && self.is_full() {
+                self.page.next = Some(self.position(&found)?);
+                return Ok(Left::Complete);
+            }
+            if hit {
                 self.push(&found)?;
             }
         }

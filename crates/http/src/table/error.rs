@@ -468,6 +468,10 @@ fn filter(error: &FilterError) -> Answer {
              checks are supported."
         )),
         FilterError::NotImplemented => not_implemented(),
+        FilterError::Signature(_)
+        | FilterError::Operands { .. }
+        | FilterError::TooManyFunctions
+        | FilterError::TooManyValues => invalid_input(error.to_string()),
         FilterError::TooDeep => invalid_input(format!(
             "The filter is nested deeper than {} levels.",
             limits::FILTER_DEPTH_MAX
