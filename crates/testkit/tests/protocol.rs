@@ -396,3 +396,67 @@ fn answers_are_bounded() {
     assert_eq!(rows, 1000);
     assert!(pages > 1, "one page would hold more than 14 MB");
 }
+
+fn ask(client: &mut Client, filter: &str) -> Response {
+    let path = format!("People()?$filter={}", rowhouse_testkit::encode(filter));
+    client.request("GET", &path, &[], b"")
+}
+
+#[test]
+fn functions_in_filters() {
+    let (_server, mut client) = serve();
+    for (row, name) in [("1", "Ann"), ("2", "ÉMILE"), ("3", "Zoë")] {
+        let entity = json!({ "PartitionKey": "a", "RowKey": row, "Name": name });
+        assert_eq!(client.insert("People", &entity).unwrap().status, 204);
+    }
+    let found = [
+        ("contains(tolower(Name),'émi')", "table-scan; examined=3; returned=1"),
+        ("Name in ('Ann','Zoë')", "table-scan; examined=3; returned=2"),
+        ("startswith(PartitionKey,'a') and length(Name) eq 3", "range; examined=3; returned=2"),
+        ("PartitionKey eq 'a' and RowKey in ('1','3')", "multi-point; examined=2; returned=2"),
+    ];
+    for (filter, plan) in found {
+        let response = ask(&mut client, filter);
+        assert_eq!(response.header("x-rowhouse-plan"), Some(plan), "{filter}");
+    }
+    let refused = [
+        (
+            "contains(Name,5)",
+            "400 InvalidInput: No function signature for the function with name 'contains' matches the specified \
+             arguments. The function signatures considered are: contains(Edm.String, Edm.String).",
+        ),
+        (
+            "tolower(Name) eq 5",
+            "400 InvalidInput: A binary operator with incompatible types was detected. Found operand types \
+             'Edm.String' and 'Edm.Int32' for operator kind 'Equal'.",
+        ),
+        ("Name in ()", "400 InvalidInput: Syntax error at position 10 in 'Name in ()'."),
+        ("indexof(Name,'x') eq 1", NOT_IMPLEMENTED),
+        ("tolower(Name) eq Other", NOT_IMPLEMENTED),
+    ];
+    for (filter, expected) in refused {
+        assert_eq!(said(&ask(&mut client, filter)), expected, "{filter}");
+    }
+}
+
+const NOT_IMPLEMENTED: &str =
+    "501 NotImplemented: The requested operation is not implemented on the specified resource.";
+
+/// What is an extension elsewhere is answered as the original answers it.
+#[test]
+fn a_strict_server_knows_no_extension() {
+    let server = TestServer::start_with(&["--strict", "--keep-changes", "1h"]);
+    let mut client = server.client();
+    client.create_table("People");
+    let entity = json!({ "PartitionKey": "a", "RowKey": "1", "Name": "Ann" });
+    assert_eq!(client.insert("People", &entity).unwrap().status, 204);
+    for filter in ["contains(Name,'x')", "Name in ('x')", "length(Name) eq 1", "contains(Name"] {
+        assert_eq!(said(&ask(&mut client, filter)), NOT_IMPLEMENTED, "{filter}");
+    }
+    let changes = client.request("GET", "People?comp=changes", &[], b"");
+    starts(&said(&changes), "400 InvalidQueryParameterValue", "comp=changes");
+    for response in [ask(&mut client, "Name eq 'Ann'"), client.get("People", "a", "1")] {
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("x-rowhouse-plan"), None);
+    }
+}

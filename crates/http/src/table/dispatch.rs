@@ -13,6 +13,7 @@ use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
 use rowhouse_wire::{entity, tables, token, uri, xml};
+use std::borrow::Cow;
 use std::time::Instant;
 
 /// Everything that a handler may need beside the operation.
@@ -30,6 +31,8 @@ pub(crate) struct Context<'a> {
     /// When a page ends even if it is short.
     pub(crate) deadline: Instant,
     pub(crate) now: Timestamp,
+    /// Without extensions.
+    pub(crate) strict: bool,
 }
 
 /// Carries the operation out.
@@ -74,7 +77,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
             let mut reply = Reply::json(StatusCode::OK, cx.level, body);
             reply.push_etag(record.as_ref().timestamp());
-            reply.push("x-rowhouse-plan", "point; examined=1; returned=1");
+            cx.push_plan(&mut reply, "point; examined=1; returned=1");
             Ok(reply)
         }
         Operation::Write(operation) => {
@@ -126,7 +129,7 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
         reply.push("x-ms-continuation-NextRowKey", token::encode(&next.row));
     }
     let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, written);
-    reply.push("x-rowhouse-plan", plan.clone());
+    cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
 }
@@ -203,6 +206,13 @@ impl Echo {
 impl<'a> Context<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// Says how the answer was found: the original does not.
+    fn push_plan(&self, reply: &mut Reply, plan: impl Into<Cow<'static, str>>) {
+        if !self.strict {
+            reply.push("x-rowhouse-plan", plan);
+        }
     }
 
     /// What to say of an operation that cannot be carried out: that it is not allowed or has no table goes

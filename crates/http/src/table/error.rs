@@ -461,17 +461,17 @@ fn auth(error: AuthError) -> Answer {
 
 fn filter(error: &FilterError) -> Answer {
     match error {
-        FilterError::Syntax { .. } => invalid_input(error.to_string()),
+        FilterError::Syntax { .. }
+        | FilterError::Signature(_)
+        | FilterError::Operands { .. }
+        | FilterError::TooManyFunctions
+        | FilterError::TooManyValues => invalid_input(error.to_string()),
         FilterError::NullLiteral => invalid_input(NOT_VALID),
         FilterError::NullOrder(comparison) => invalid_input(format!(
             "The operator '{comparison}' is not supported for the 'null' literal; only equality \
              checks are supported."
         )),
         FilterError::NotImplemented => not_implemented(),
-        FilterError::Signature(_)
-        | FilterError::Operands { .. }
-        | FilterError::TooManyFunctions
-        | FilterError::TooManyValues => invalid_input(error.to_string()),
         FilterError::TooDeep => invalid_input(format!(
             "The filter is nested deeper than {} levels.",
             limits::FILTER_DEPTH_MAX

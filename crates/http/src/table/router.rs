@@ -202,7 +202,9 @@ pub(crate) fn speaks_xml(head: &Head<'_>) -> bool {
 }
 
 /// Verb, path and options; the body comes later.
-pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
+///
+/// A strict server knows no extension.
+pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
     let verb = head.verb()?;
     let resource = match uri::parse_resource(head.path) {
         Err(ResourceError::KeyCount { table }) if table != "Tables" => {
@@ -221,7 +223,7 @@ pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
         (Resource::Entities(table), "GET", Some("acl")) => Ok(Route::GetPolicies(table)),
         (Resource::Entities(table), "PUT", Some("acl")) => Ok(Route::SetPolicies(table)),
         (Resource::Entities(_), _, Some("acl")) => Err(Failure::Verb),
-        (Resource::Entities(table), "GET", Some("changes")) => {
+        (Resource::Entities(table), "GET", Some("changes")) if !strict => {
             only_options(head, &["$top", "$format"])?;
             Ok(Route::Changes(table))
         }
@@ -293,10 +295,15 @@ pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), F
 }
 
 /// The whole request, with its body.
-pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Operation, Failure> {
+pub(crate) fn operation(
+    route: Route,
+    head: &Head<'_>,
+    body: &[u8],
+    strict: bool,
+) -> Result<Operation, Failure> {
     Ok(match route {
         Route::QueryTables => Operation::QueryTables {
-            filter: filter(head)?,
+            filter: filter(head, strict)?,
             top: top(head)?,
             from: token_of(head, "NextTableName")?.map(|name| FoldedName::of(&name)),
         },
@@ -313,7 +320,7 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
         }
         Route::QueryEntities(name) => Operation::QueryEntities(QueryEntities {
             table: table_name(name)?,
-            filter: filter(head)?,
+            filter: filter(head, strict)?,
             select: select(head)?,
             top: top(head)?,
             from: position(head)?,
@@ -407,8 +414,9 @@ fn table_name(text: impl AsRef<str> + Into<Box<str>>) -> Result<TableName, Failu
     TableName::new(text).map_err(Failure::TableName)
 }
 
-fn filter(head: &Head<'_>) -> Result<Option<Filter>, Failure> {
+fn filter(head: &Head<'_>, strict: bool) -> Result<Option<Filter>, Failure> {
     Ok(match head.query.get("$filter") {
+        Some(text) if strict => Filter::parse_original(text)?,
         Some(text) => Filter::parse(text)?,
         None => None,
     })
