@@ -166,7 +166,7 @@ options! {
     trust_forwarded: bool,
 
     /// Answer as the original service does, without any extension: no functions and lists in filters, no
-    /// change feed, no header that tells the plan of a query.
+    /// $orderby and $count, no change feed, no header that tells the plan of a query.
     #[arg(
         long, env = "ROWHOUSE_STRICT", help_heading = "Network", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",

@@ -1,4 +1,4 @@
-//! The `$filter` language: parsing, evaluation on stored records, and planning.
+//! The `$filter` language and `$orderby`: parsing, evaluation on stored records, and planning.
 //!
 //! A text becomes a [`Filter`] once, at the edge. A filter answers whether an entity satisfies it, and
 //! [`plan`] turns it into the ranges of keys that have to be read. The meaning of every comparison is
@@ -18,6 +18,7 @@ mod expr;
 mod keyset;
 mod lexer;
 mod literal;
+mod order;
 mod parser;
 mod plan;
 mod steps;
@@ -25,4 +26,5 @@ mod steps;
 pub use call::{Call, Function, Test, Text};
 pub use error::FilterError;
 pub use expr::{Comparison, Expr, Filter};
+pub use order::{Order, OrderError};
 pub use plan::{Plan, PlanKind, plan};

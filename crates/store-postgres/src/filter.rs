@@ -42,6 +42,13 @@ pub(crate) struct Condition {
     pub(crate) exact: bool,
 }
 
+impl Condition {
+    /// It holds for every row.
+    pub(crate) fn always() -> Self {
+        Self { sql: constant(true).to_owned(), exact: true }
+    }
+}
+
 /// The filter as a condition.
 pub(crate) fn condition(filter: &Filter, parameters: &mut Parameters) -> Condition {
     let mut sql = String::new();

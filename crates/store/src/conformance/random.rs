@@ -357,6 +357,8 @@ impl Side {
             Step::Scan { table, ranges, filter: text, limit, bytes } => {
                 let scan = Scan {
                     ranges: ranges.0.clone(),
+                    direction: rowhouse_types::Direction::Ascending,
+                    take: crate::Take::Entities,
                     filter: filter(text),
                     limit: *limit,
                     max_bytes: *bytes,

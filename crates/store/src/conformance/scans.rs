@@ -3,10 +3,10 @@
 use super::Engine;
 use super::fixture::{
     command, content, filter, key, keys, next, number, open, page, put, read_all, record, resume,
-    rows, scan_all, scan_of, write, write_all,
+    resume_in, rows, scan_all, scan_of, write, write_all,
 };
-use crate::{Condition, Page, Scan, Store, TableId, Write};
-use rowhouse_types::{KeyRange, Position, ValueRef};
+use crate::{Condition, Page, Scan, Store, TableId, Take, Write};
+use rowhouse_types::{Direction, KeyRange, Position, ValueRef};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -249,6 +249,91 @@ pub async fn functions_look_at_every_page(engine: &dyn Engine) {
         // A page looks at the entity where the next one starts.
         let pages = 8;
         assert!(examined <= 700 + pages || deadline != now, "limit {limit}: {examined} examined");
+    }
+}
+
+/// Some ranges of the keys that [`ten`] makes.
+fn some_ranges() -> Vec<Vec<KeyRange>> {
+    let part = |start: &str, end: &str| KeyRange {
+        start: Position::before("p", start),
+        end: Some(Position::after("p", end)),
+    };
+    vec![
+        vec![],
+        vec![KeyRange::all()],
+        vec![KeyRange::partition("p")],
+        vec![KeyRange { start: Position::min(), end: Some(Position::before("p", "4")) }],
+        vec![KeyRange { start: Position::after("p", "6"), end: None }],
+        vec![part("0", "2"), KeyRange::point("p", "4"), part("7", "8")],
+        vec![KeyRange::point("p", "1"), KeyRange::point("p", "5"), KeyRange::point("p", "x")],
+    ]
+}
+
+/// Filters that a database judges, and one that it cannot.
+const SOME_FILTERS: [&str; 4] =
+    ["", "n ge 3L", "n eq 2L or n eq 7L", "startswith(RowKey,PartitionKey) eq false"];
+
+/// With and without a filter, by limit and by time, over ranges of every kind.
+pub async fn scan_goes_backwards(engine: &dyn Engine) {
+    let (store, table) = ten(engine).await;
+    for ranges in some_ranges() {
+        for text in SOME_FILTERS {
+            let scan = || Scan { filter: filter(text), ..scan_of(ranges.clone()) };
+            let mut wanted = keys(&page(&*store, table, scan()).await);
+            wanted.reverse();
+            let now = Instant::now();
+            for (limit, deadline) in [(99, None), (1, None), (3, None), (99, Some(now))] {
+                let (mut found, mut rest) = (Vec::new(), ranges.clone());
+                loop {
+                    let scan = Scan {
+                        ranges: rest.clone(),
+                        direction: Direction::Descending,
+                        limit,
+                        deadline: deadline.unwrap_or(scan().deadline),
+                        ..scan()
+                    };
+                    let page = page(&*store, table, scan).await;
+                    assert!(page.rows.len() <= limit, "{text:?}");
+                    found.extend(keys(&page));
+                    let Some(next) = &page.next else { break };
+                    assert!(page.examined > 0, "{text:?}: makes progress");
+                    if deadline.is_none() {
+                        let next = self::next(&page).expect("just seen");
+                        assert!(wanted.contains(&next), "{text:?}: {next} is a match");
+                    }
+                    rest = resume_in(Direction::Descending, &rest, next);
+                }
+                assert_eq!(found, wanted, "{text:?}, limit {limit}, {ranges:?}");
+            }
+        }
+    }
+}
+
+/// Limits of a page do not matter; a deadline does.
+pub async fn scan_only_counts(engine: &dyn Engine) {
+    let (store, table) = ten(engine).await;
+    for ranges in some_ranges() {
+        for text in SOME_FILTERS {
+            let scan = || Scan { filter: filter(text), ..scan_of(ranges.clone()) };
+            let wanted = page(&*store, table, scan()).await.rows.len() as u64;
+            for direction in [Direction::Ascending, Direction::Descending] {
+                let scan =
+                    || Scan { take: Take::Count, direction, limit: 1, max_bytes: 1, ..scan() };
+                let page = self::page(&*store, table, scan()).await;
+                assert_eq!((page.counted, page.rows.len()), (wanted, 0), "{text:?}, {ranges:?}");
+                assert_eq!(page.next, None, "{text:?}, {ranges:?}");
+                let (mut counted, mut rest) = (0, ranges.clone());
+                loop {
+                    let late = Scan { ranges: rest.clone(), deadline: Instant::now(), ..scan() };
+                    let page = self::page(&*store, table, late).await;
+                    counted += page.counted;
+                    let Some(next) = &page.next else { break };
+                    assert!(page.examined > 0, "{text:?}: makes progress");
+                    rest = resume_in(direction, &rest, next);
+                }
+                assert_eq!(counted, wanted, "{text:?}, {ranges:?}, page by page");
+            }
+        }
     }
 }
 
