@@ -1,4 +1,5 @@
-//! `$filter`: parsing never panics, and a plan never loses an entity that satisfies the filter.
+//! `$filter`: parsing never panics, a plan never loses an entity that satisfies the filter, and what the original
+//! understands means the same with the extensions.
 
 #![no_main]
 
@@ -14,6 +15,7 @@ const KEYS: [&str; 8] = ["", "a", "aa", "b", "a'b", "é", "\u{1F600}", "\u{FFFD}
 static RECORDS: LazyLock<Vec<Record>> = LazyLock::new(|| {
     let values = [
         ValueRef::String("a"),
+        ValueRef::String("AÉ\u{1F600}ß"),
         ValueRef::Int32(1),
         ValueRef::Int64(1),
         ValueRef::Double(1.0),
@@ -32,7 +34,14 @@ static RECORDS: LazyLock<Vec<Record>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|text: &str| {
-    let Ok(filter) = Filter::parse(text) else { return };
+    let original = Filter::parse_original(text);
+    let Ok(filter) = Filter::parse(text) else {
+        assert!(original.is_err(), "the extensions refuse what the original understands");
+        return;
+    };
+    if let Ok(original) = original {
+        assert_eq!(format!("{original:?}"), format!("{filter:?}"));
+    }
     let plan = plan(filter.clone());
     for partition in KEYS {
         for (at, row) in KEYS.into_iter().enumerate() {

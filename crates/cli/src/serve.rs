@@ -165,6 +165,15 @@ options! {
     )]
     trust_forwarded: bool,
 
+    /// Answer as the original service does, without any extension: no functions and lists in filters, no
+    /// $orderby and $count, no change feed, no header that tells the plan of a query.
+    #[arg(
+        long, env = "ROWHOUSE_STRICT", help_heading = "Network", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_possible_values = true, value_parser = BoolishValueParser::new()
+    )]
+    strict: bool,
+
     /// Certificate chain in PEM form. Loaded again when the file changes.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_TLS_CERT", help_heading = "TLS")]
     tls_cert: PathBuf,
@@ -445,6 +454,7 @@ impl Options {
             admin_token_file: self.admin_token_file,
             clock_skew_seconds: self.clock_skew_seconds.unwrap_or(default.clock_skew_seconds),
             trust_forwarded: self.trust_forwarded.unwrap_or(default.trust_forwarded),
+            strict: self.strict.unwrap_or(default.strict),
             host_suffixes: self.host_suffix.unwrap_or(default.host_suffixes),
             max_connections: self.max_connections.unwrap_or(default.max_connections),
             max_connections_per_address: self
@@ -519,6 +529,7 @@ mod tests {
             admin-port = 2
             host-suffix = ["a", "b"]
             trust-forwarded = true
+            strict = true
             tls-cert = "c"
             tls-key = "k"
             tls-self-signed = false
@@ -555,6 +566,7 @@ mod tests {
             admin_port: 2,
             host_suffixes: vec!["a".into(), "b".into()],
             trust_forwarded: true,
+            strict: true,
             tls_cert: Some("c".into()),
             tls_key: Some("k".into()),
             tls_self_signed: false,

@@ -10,10 +10,10 @@ use crate::entity::Key;
 use crate::record;
 use crate::signer::ACCOUNT;
 use rowhouse_env::SystemClock;
-use rowhouse_store::{Batch, Command, Condition, Scan, StoreError, Table, Write};
+use rowhouse_store::{Batch, Command, Condition, Scan, StoreError, Table, Take, Write};
 use rowhouse_store_postgres::Options;
 use rowhouse_store_postgres::direct::{Connection, Direct};
-use rowhouse_types::{EntityKey, KeyRange, Position, limits};
+use rowhouse_types::{Direction, EntityKey, KeyRange, Position, limits};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -186,6 +186,8 @@ fn scan(wanted: &Wanted) -> Scan {
     };
     Scan {
         ranges: vec![range],
+        direction: Direction::Ascending,
+        take: Take::Entities,
         filter: None,
         limit: limits::PAGE_ITEMS_MAX,
         max_bytes: limits::PAGE_BYTES_MAX,

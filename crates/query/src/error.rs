@@ -1,7 +1,8 @@
 //! Why a text is not a filter.
 
+use crate::call::Function;
 use crate::expr::Comparison;
-use rowhouse_types::limits;
+use rowhouse_types::{EdmType, limits};
 use std::fmt;
 
 /// Why a text is not a filter. The message is fit for the client who wrote it.
@@ -23,7 +24,7 @@ pub enum FilterError {
         "The operator '{0}' is not supported for the 'null' literal; only equality checks are supported."
     )]
     NullOrder(Comparison),
-    /// OData that the service does not offer: functions, arithmetic, paths, two properties or two
+    /// OData that the service does not offer: unknown functions, arithmetic, paths, two properties or two
     /// literals compared with each other.
     #[error("The requested operation is not implemented on the specified resource.")]
     NotImplemented,
@@ -33,6 +34,31 @@ pub enum FilterError {
     /// The text is longer than [`limits::FILTER_BYTES_MAX`].
     #[error("The filter is longer than {} bytes.", limits::FILTER_BYTES_MAX)]
     TooLong,
+    /// A function with too few or too many arguments, or with one that is no text.
+    #[error(
+        "No function signature for the function with name '{}' matches the specified arguments. \
+         The function signatures considered are: {}.", .0.name(), .0
+    )]
+    Signature(Function),
+    /// What a function makes is compared with a literal of a type that it never has.
+    #[error(
+        "A binary operator with incompatible types was detected. Found operand types '{}' and '{}' \
+         for operator kind '{comparison}'.", made.name(), literal.name()
+    )]
+    Operands {
+        /// The type of what the function makes.
+        made: EdmType,
+        /// The type of the literal.
+        literal: EdmType,
+        /// How they were to be compared.
+        comparison: Comparison,
+    },
+    /// More functions than [`limits::FILTER_FUNCTIONS_MAX`], each counted for every literal that it is compared with.
+    #[error("The filter has more than {} functions.", limits::FILTER_FUNCTIONS_MAX)]
+    TooManyFunctions,
+    /// More values in lists than [`limits::FILTER_LIST_VALUES_MAX`].
+    #[error("The lists of the filter have more than {} values.", limits::FILTER_LIST_VALUES_MAX)]
+    TooManyValues,
 }
 
 /// Leaves out the text: it holds user data and must not reach a log by accident.
@@ -47,6 +73,12 @@ impl fmt::Debug for FilterError {
             Self::NotImplemented => f.write_str("NotImplemented"),
             Self::TooDeep => f.write_str("TooDeep"),
             Self::TooLong => f.write_str("TooLong"),
+            Self::Signature(function) => write!(f, "Signature({function})"),
+            Self::Operands { made, literal, comparison } => {
+                write!(f, "Operands({made:?} {comparison} {literal:?})")
+            }
+            Self::TooManyFunctions => f.write_str("TooManyFunctions"),
+            Self::TooManyValues => f.write_str("TooManyValues"),
         }
     }
 }

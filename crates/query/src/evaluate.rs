@@ -3,9 +3,15 @@
 //! A missing property makes every comparison false, `ne` included. A literal of a type that cannot be
 //! widened to the stored one is no error: the stored value then counts as less. Widening follows the
 //! stored type and never changes what is stored, so an Int64 literal is a mismatch for an Int32.
+//!
+//! A function follows the same two rules: of a missing property it makes nothing, so that no comparison holds; of a
+//! value that is no text it makes something of a type that does not compare, which counts as less.
 
+use crate::call::{Call, Text};
+use crate::case;
 use crate::expr::{Comparison, Expr};
 use rowhouse_types::{Corrupt, EdmType, RecordRef, Value, ValueRef};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// A stored value as far as a comparison looks at it: text stays bytes, because checking that it is UTF-8 would
@@ -63,11 +69,76 @@ pub(crate) fn holds<'a, E>(
             Some(stored) => comparison.accepts(order(stored, literal)),
             None => false,
         }),
+        Expr::Call { call, comparison, literal } => call_holds(call, *comparison, literal, lookup),
         Expr::Property(name) => {
             Ok(matches!(lookup(name)?, Some(Operand::Other(ValueRef::Boolean(true)))))
         }
         Expr::Constant(value) => Ok(*value),
     }
+}
+
+/// A text that a function looks at.
+enum Found<'a> {
+    Missing,
+    /// A value that is no text.
+    Foreign,
+    Text(Cow<'a, [u8]>),
+}
+
+fn call_holds<'a, E>(
+    call: &Call,
+    comparison: Comparison,
+    literal: &Value,
+    lookup: &mut impl FnMut(&str) -> Result<Option<Operand<'a>>, E>,
+) -> Result<bool, E> {
+    let standing = match call {
+        Call::Text(text) => match find(text, lookup)? {
+            Found::Missing => return Ok(false),
+            Found::Foreign => MISMATCH,
+            Found::Text(text) => order(Operand::Text(&text), literal),
+        },
+        Call::Length(text) => match find(text, lookup)? {
+            Found::Missing => return Ok(false),
+            Found::Foreign => MISMATCH,
+            Found::Text(text) => {
+                let units = case::length(&case::readable(&text));
+                // Compares with every number.
+                let units = match literal {
+                    Value::Double(_) => ValueRef::Double(units.into()),
+                    _ => ValueRef::Int64(units.into()),
+                };
+                order(units.into(), literal)
+            }
+        },
+        Call::Test { test, text, part } => match (find(text, lookup)?, find(part, lookup)?) {
+            (Found::Missing, _) | (_, Found::Missing) => return Ok(false),
+            (Found::Text(text), Found::Text(part)) => {
+                order(ValueRef::Boolean(test.holds(&text, &part)).into(), literal)
+            }
+            _ => MISMATCH,
+        },
+    };
+    Ok(comparison.accepts(standing))
+}
+
+fn find<'s, 'a: 's, E>(
+    text: &'s Text,
+    lookup: &mut impl FnMut(&str) -> Result<Option<Operand<'a>>, E>,
+) -> Result<Found<'s>, E> {
+    let changed = |found, change: fn(&str) -> String| match found {
+        Found::Text(text) => Found::Text(Cow::Owned(change(&case::readable(&text)).into_bytes())),
+        other => other,
+    };
+    Ok(match text {
+        Text::Literal(text) => Found::Text(Cow::Borrowed(text.as_bytes())),
+        Text::Property(name) => match lookup(name)? {
+            None => Found::Missing,
+            Some(Operand::Text(bytes)) => Found::Text(Cow::Borrowed(bytes)),
+            Some(Operand::Other(_)) => Found::Foreign,
+        },
+        Text::Lower(inner) => changed(find(inner, lookup)?, case::lower),
+        Text::Upper(inner) => changed(find(inner, lookup)?, case::upper),
+    })
 }
 
 /// How a value of a type stands to a literal that its type does not compare with: always so.

@@ -1,8 +1,9 @@
 //! A parsed filter and the tree it is made of.
 
+use crate::call::Call;
 use crate::error::FilterError;
 use crate::evaluate::{self, Operand};
-use crate::parser;
+use crate::parser::{self, Dialect};
 use rowhouse_types::{Corrupt, Row, Value, ValueRef};
 use std::convert::Infallible;
 use std::fmt;
@@ -36,6 +37,16 @@ pub enum Expr {
         /// Right side.
         literal: Value,
     },
+    /// What a function makes, compared with a literal of a type that it compares with: a String, a number or a
+    /// Boolean. A function that makes true or false and stands alone is compared with true.
+    Call {
+        /// Left side.
+        call: Call,
+        /// How what it makes must stand to the literal.
+        comparison: Comparison,
+        /// Right side.
+        literal: Value,
+    },
     /// The property exists, is a Boolean, and is true.
     Property(Box<str>),
     /// Always or never.
@@ -60,14 +71,19 @@ pub enum Comparison {
 }
 
 impl Filter {
-    /// Parses a decoded `$filter`. None for an empty or blank text: no filter.
+    /// Parses a decoded `$filter`, extensions included. None for an empty or blank text: no filter.
     pub fn parse(text: &str) -> Result<Option<Self>, FilterError> {
-        Ok(parser::parse(text)?.map(|root| Self { root }))
+        Ok(parser::parse(text, Dialect::Extended)?.map(|root| Self { root }))
+    }
+
+    /// Parses only what the original service understands, and refuses the rest as that does.
+    pub fn parse_original(text: &str) -> Result<Option<Self>, FilterError> {
+        Ok(parser::parse(text, Dialect::Original)?.map(|root| Self { root }))
     }
 
     /// Whether the entity satisfies the filter.
     ///
-    /// Reads only the properties that decide the answer and allocates nothing.
+    /// Reads only the properties that decide the answer, and allocates only where a function makes a text.
     pub fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
         evaluate::holds(&self.root, &mut |name| match name {
             "PartitionKey" => Ok(Some(Operand::Text(row.partition.as_bytes()))),
@@ -98,9 +114,12 @@ impl Filter {
 
 impl Expr {
     fn terms(&self) -> usize {
+        /// A function may go through a whole text where a comparison stops at the first difference.
+        const FUNCTION: usize = 8;
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::terms).sum(),
             Self::Not(part) => part.terms(),
+            Self::Call { call, .. } => FUNCTION * call.functions(),
             Self::Compare { .. } | Self::Property(_) | Self::Constant(_) => 1,
         }
     }
@@ -123,6 +142,12 @@ impl fmt::Debug for Expr {
             Self::Compare { property, comparison, literal } => f
                 .debug_struct("Compare")
                 .field("property", property)
+                .field("comparison", comparison)
+                .field("literal", &literal.as_ref().edm_type())
+                .finish(),
+            Self::Call { call, comparison, literal } => f
+                .debug_struct("Call")
+                .field("call", call)
                 .field("comparison", comparison)
                 .field("literal", &literal.as_ref().edm_type())
                 .finish(),
@@ -187,6 +212,9 @@ mod tests {
         let shown = format!("{filter:?}");
         assert!(!shown.contains("secret") && !shown.contains("4711"), "{shown}");
         assert!(shown.contains("PartitionKey") && shown.contains("Int32"), "{shown}");
+        let filter = Filter::parse("contains(a,'secret') and tolower(b) eq 'secret'").unwrap();
+        let shown = format!("{filter:?}");
+        assert!(!shown.contains("secret") && shown.contains("Contains"), "{shown}");
         let shown = format!("{:?}", Filter::parse("'secret' ! x").unwrap_err());
         assert!(!shown.contains("secret"), "{shown}");
     }

@@ -30,7 +30,9 @@ pub(crate) enum Kind {
     Open,
     /// `)`
     Close,
-    /// `/`, `,` or a minus sign before anything but a number: OData that is not offered.
+    /// `,`
+    Comma,
+    /// `/` or a minus sign before anything but a number: OData that is not offered.
     Foreign,
     /// No token of the language, or quotes that are not closed.
     Bad,
@@ -74,7 +76,8 @@ fn token(rest: &str, first: char) -> (Kind, usize) {
                 (Kind::Foreign, 1)
             }
         }
-        '/' | ',' => (Kind::Foreign, 1),
+        ',' => (Kind::Comma, 1),
+        '/' => (Kind::Foreign, 1),
         c if c == '_' || c.is_alphabetic() => {
             let len = word_len(rest);
             let (word, after) = rest.split_at(len);
@@ -123,7 +126,7 @@ fn number_len(rest: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Kind::{Bad, Close, End, Foreign, Number, Open, Prefixed, Quoted, Word};
+    use super::Kind::{Bad, Close, Comma, End, Foreign, Number, Open, Prefixed, Quoted, Word};
     use super::*;
 
     #[test]
@@ -176,7 +179,7 @@ mod tests {
                     (Word, "a"),
                     (Foreign, "/"),
                     (Word, "b"),
-                    (Foreign, ","),
+                    (Comma, ","),
                 ],
             ),
             ("größe_1 😀 a😀", &[(Word, "größe_1"), (Bad, "😀"), (Word, "a😀")]),

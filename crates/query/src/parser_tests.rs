@@ -1,7 +1,17 @@
 //! Tables of filters and what becomes of them.
 
 use super::*;
+use crate::call::{Test, Text};
 use FilterError::{NotImplemented, NullLiteral, NullOrder, TooDeep, TooLong};
+use rowhouse_types::EdmType;
+
+fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
+    super::parse(text, Dialect::Extended)
+}
+
+fn parse_original(text: &str) -> Result<Option<Expr>, FilterError> {
+    super::parse(text, Dialect::Original)
+}
 
 fn compare(property: &str, comparison: Comparison, literal: Value) -> Expr {
     Expr::Compare { property: property.into(), comparison, literal }
@@ -27,6 +37,7 @@ fn check(cases: Vec<(&str, Expr)>) {
     for (filter, expected) in cases {
         let parsed = parse(filter).unwrap_or_else(|e| panic!("{filter}: {e}"));
         assert_eq!(parsed, Some(expected), "{filter}");
+        assert_eq!(parse_original(filter), Ok(parsed), "{filter}");
     }
 }
 
@@ -153,7 +164,8 @@ fn syntax_errors_name_the_end_of_the_offending_token() {
     ];
     for (filter, position) in cases {
         let expected = FilterError::Syntax { position, text: filter.to_owned() };
-        assert_eq!(parse(filter), Err(expected), "{filter}");
+        assert_eq!(parse(filter), Err(expected.clone()), "{filter}");
+        assert_eq!(parse_original(filter), Err(expected), "{filter}");
     }
     let message = parse("aaa bbb ccc").unwrap_err().to_string();
     assert_eq!(message, "Syntax error at position 7 in 'aaa bbb ccc'.");
@@ -171,13 +183,9 @@ fn what_is_not_offered() {
         "PartitionKey eq abc",
         "null eq null",
         "null eq 1",
-        "startswith(a,'x')",
-        "startswith (a, 'x') eq true",
-        "a eq length(b)",
         "a add 1 eq 2",
         "1 add a eq 2",
         "a eq 1 add 2",
-        "a in ('x','y')",
         "-a eq 1",
         "a-b eq 1",
         "a eq datetime 'x'",
@@ -187,10 +195,237 @@ fn what_is_not_offered() {
         "(a) eq 1",
         "(a eq 1) eq true",
         "a eq 1 eq true",
+        "a eq 1, b eq 2",
+        "a, b",
+        "a eq length(b)",
+        "length(a) eq length(b)",
+        "length(a) add 1 eq 2",
+        "tolower(a/b) eq 'x'",
+        "tolower(-a) eq 'x'",
+        "indexof(a,'x') eq 1",
+        "concat(tolower(a),'x') eq 'ax'",
+        "StartsWith(a,'x')",
+        "contains(trim(a),'x')",
+        "contains((a),'x')",
+        "contains(a,'x') eq b",
+        "contains(a,'x') eq true eq true",
+        "length('abc') eq 3",
+        "a in (b)",
+        "a in ('x') eq true",
+        "a in ('x', length(b))",
+        "a in 'x'",
+        "a in",
+        "'x' in ('x')",
+        "a in ('x') in ('y')",
     ];
     for filter in cases {
         assert_eq!(parse(filter), Err(NotImplemented), "{filter}");
+        assert_eq!(parse_original(filter), Err(NotImplemented), "{filter}");
     }
+}
+
+/// What the extensions are answered with where there are none.
+#[test]
+fn the_original_knows_no_extension() {
+    let cases = [
+        "startswith(a,'x')",
+        "startswith (a, 'x') eq true",
+        "not startswith(a,'x')",
+        "b eq 1 and endswith(a,'x')",
+        "(contains(a,'x'))",
+        "substringof('x',a)",
+        "tolower(a) eq 'x'",
+        "'x' eq toupper(a)",
+        "length(a) gt 3",
+        "length(",
+        "contains()",
+        "a in ('x','y')",
+        "a in ()",
+        "a in (",
+    ];
+    for filter in cases {
+        assert_eq!(parse_original(filter), Err(NotImplemented), "{filter}");
+    }
+}
+
+fn property(name: &str) -> Text {
+    Text::Property(name.into())
+}
+
+fn quoted(text: &str) -> Text {
+    Text::Literal(text.into())
+}
+
+fn called(call: Call, comparison: Comparison, literal: Value) -> Expr {
+    Expr::Call { call, comparison, literal }
+}
+
+fn look(test: Test, whole: Text, part: Text) -> Call {
+    Call::Test { test, text: whole, part }
+}
+
+fn check_extended(cases: Vec<(&str, Expr)>) {
+    for (filter, expected) in cases {
+        let parsed = parse(filter).unwrap_or_else(|e| panic!("{filter}: {e}"));
+        assert_eq!(parsed, Some(expected), "{filter}");
+    }
+}
+
+#[test]
+fn functions() {
+    use Comparison::{Equal, GreaterThan, LessThan, NotEqual};
+    let yes = |call| called(call, Equal, Value::Boolean(true));
+    let starts = || look(Test::StartsWith, property("a"), quoted("x"));
+    let lower = |inner| Text::Lower(Box::new(inner));
+    let upper = |inner| Text::Upper(Box::new(inner));
+    check_extended(vec![
+        ("startswith(a,'x')", yes(starts())),
+        ("startswith ( a , 'x' )", yes(starts())),
+        ("startswith(a,'x') eq true", yes(starts())),
+        ("true eq startswith(a,'x')", yes(starts())),
+        ("startswith(a,'x') eq True", yes(starts())),
+        ("startswith(a,'x') eq false", called(starts(), Equal, Value::Boolean(false))),
+        ("startswith(a,'x') ne true", called(starts(), NotEqual, Value::Boolean(true))),
+        ("not startswith(a,'x')", not(yes(starts()))),
+        ("not(startswith(a,'x'))and b eq 1", Expr::And(vec![not(yes(starts())), eq("b", 1)])),
+        ("endswith(a,b)", yes(look(Test::EndsWith, property("a"), property("b")))),
+        ("contains('x',a)", yes(look(Test::Contains, quoted("x"), property("a")))),
+        ("substringof('x',a)", yes(look(Test::Contains, property("a"), quoted("x")))),
+        (
+            "contains(tolower(Name),'O''x')",
+            yes(look(Test::Contains, lower(property("Name")), quoted("O'x"))),
+        ),
+        (
+            "contains(tolower(a),tolower('XÉ'))",
+            yes(look(Test::Contains, lower(property("a")), quoted("xé"))),
+        ),
+        ("tolower(a) eq 'x'", called(Call::Text(lower(property("a"))), Equal, text("x"))),
+        ("'x' lt toupper(a)", called(Call::Text(upper(property("a"))), GreaterThan, text("x"))),
+        (
+            "toupper(tolower(a)) eq toupper('x')",
+            called(Call::Text(upper(lower(property("a")))), Equal, text("X")),
+        ),
+        ("a eq toupper('x')", compare("a", Equal, text("X"))),
+        ("length(a) lt 3", called(Call::Length(property("a")), LessThan, Value::Int32(3))),
+        ("3L gt length(a)", called(Call::Length(property("a")), LessThan, Value::Int64(3))),
+        ("length(a) lt 2.5", called(Call::Length(property("a")), LessThan, Value::Double(2.5))),
+        ("length(a) eq length('é😀')", {
+            called(Call::Length(property("a")), Equal, Value::Int32(3))
+        }),
+        (
+            "length(tolower(length)) eq 0",
+            called(Call::Length(lower(property("length"))), Equal, Value::Int32(0)),
+        ),
+        ("contains('abc','b')", Expr::Constant(true)),
+        ("startswith('abc','b') or a eq 1", Expr::Or(vec![Expr::Constant(false), eq("a", 1)])),
+        ("a eq contains('abc','b')", compare("a", Equal, Value::Boolean(true))),
+    ]);
+}
+
+#[test]
+fn lists() {
+    let is = |literal| compare("a", Comparison::Equal, literal);
+    let lower = |text_of: &str| {
+        let call = Call::Text(Text::Lower(Box::new(property("a"))));
+        called(call, Comparison::Equal, text(text_of))
+    };
+    check_extended(vec![
+        ("a in ('x')", is(text("x"))),
+        ("a in ('x','y')", Expr::Or(vec![is(text("x")), is(text("y"))])),
+        (
+            "a in(1, 2L ,True)",
+            Expr::Or(vec![is(Value::Int32(1)), is(Value::Int64(2)), is(Value::Boolean(true))]),
+        ),
+        ("a in (1,2) or b eq 2", Expr::Or(vec![eq("a", 1), eq("a", 2), eq("b", 2)])),
+        (
+            "a in (1,2) and b eq 2",
+            Expr::And(vec![Expr::Or(vec![eq("a", 1), eq("a", 2)]), eq("b", 2)]),
+        ),
+        ("not a in (1,2)", not(Expr::Or(vec![eq("a", 1), eq("a", 2)]))),
+        ("in in (1)", eq("in", 1)),
+        ("tolower(a) in ('x','y')", Expr::Or(vec![lower("x"), lower("y")])),
+        ("a in (tolower('X'))", is(text("x"))),
+    ]);
+}
+
+#[test]
+fn functions_of_the_wrong_types() {
+    let signature = FilterError::Signature;
+    let operands = |made, literal, comparison| FilterError::Operands { made, literal, comparison };
+    let cases = [
+        ("contains(a)", signature(Function::Contains)),
+        ("contains()", signature(Function::Contains)),
+        ("contains(a,'x','y')", signature(Function::Contains)),
+        ("length(a,'x') eq 1", signature(Function::Length)),
+        ("contains(a,5)", signature(Function::Contains)),
+        ("startswith(a,true)", signature(Function::StartsWith)),
+        ("endswith(a,null)", signature(Function::EndsWith)),
+        ("substringof(guid'00000000-0000-0000-0000-000000000000',a)", {
+            signature(Function::SubstringOf)
+        }),
+        ("tolower(datetime'2020-01-01T00:00:00Z') eq 'x'", signature(Function::ToLower)),
+        ("toupper(length(a)) eq 'x'", signature(Function::ToUpper)),
+        ("length(contains(a,'x')) eq 1", signature(Function::Length)),
+        ("tolower(a) eq 5", operands(EdmType::String, EdmType::Int32, Comparison::Equal)),
+        ("length(a) gt 'x'", operands(EdmType::Int32, EdmType::String, Comparison::GreaterThan)),
+        ("contains(a,'x') ne 1", operands(EdmType::Boolean, EdmType::Int32, Comparison::NotEqual)),
+        ("length(a) in (1,'x')", operands(EdmType::Int32, EdmType::String, Comparison::Equal)),
+        ("tolower(a) eq null", NullLiteral),
+        ("length(a) lt null", NullOrder(Comparison::LessThan)),
+        ("a in (1,null)", NullLiteral),
+    ];
+    for (filter, expected) in cases {
+        assert_eq!(parse(filter), Err(expected), "{filter}");
+    }
+    let message = |filter| parse(filter).unwrap_err().to_string();
+    assert_eq!(
+        message("contains(a,5)"),
+        "No function signature for the function with name 'contains' matches the specified arguments. The \
+         function signatures considered are: contains(Edm.String, Edm.String)."
+    );
+    assert_eq!(
+        message("length(a) gt 'x'"),
+        "A binary operator with incompatible types was detected. Found operand types 'Edm.Int32' and \
+         'Edm.String' for operator kind 'GreaterThan'."
+    );
+    for (filter, position) in [
+        ("tolower(a)", 7),
+        ("contains(a 'x')", 14),
+        ("contains(a,'x'", 14),
+        ("contains(a,not)", 14),
+        ("contains(a,'x)", 14),
+        ("contains(,'x')", 10),
+        ("a in ()", 7),
+        ("a in ('x' 'y')", 13),
+        ("a in ('x'", 9),
+    ] {
+        let expected = FilterError::Syntax { position, text: filter.to_owned() };
+        assert_eq!(parse(filter), Err(expected), "{filter}");
+    }
+}
+
+#[test]
+fn limits_of_functions_and_lists() {
+    let max = limits::FILTER_DEPTH_MAX;
+    let nested = |n: usize| format!("{}a{} eq 'x'", "tolower(".repeat(n), ")".repeat(n));
+    assert!(parse(&nested(max)).is_ok());
+    assert_eq!(parse(&nested(max + 1)), Err(TooDeep));
+    assert_eq!(parse(&nested(3_000)), Err(TooDeep));
+
+    let max = limits::FILTER_FUNCTIONS_MAX;
+    let many = |n: usize| vec!["contains(a,'')"; n].join(" or ");
+    assert!(parse(&many(max)).is_ok());
+    assert_eq!(parse(&many(max + 1)), Err(FilterError::TooManyFunctions));
+    let listed = |n: usize| format!("tolower(a) in ({})", vec!["''"; n].join(","));
+    assert!(parse(&listed(max)).is_ok());
+    assert_eq!(parse(&listed(max + 1)), Err(FilterError::TooManyFunctions));
+
+    let max = limits::FILTER_LIST_VALUES_MAX;
+    let values = |n: usize| vec!["1"; n].join(",");
+    assert!(parse(&format!("a in ({})", values(max))).is_ok());
+    assert_eq!(parse(&format!("a in ({})", values(max + 1))), Err(FilterError::TooManyValues));
+    let two = format!("a in ({0}) or b in ({0})", values(max / 2 + 1));
+    assert_eq!(parse(&two), Err(FilterError::TooManyValues));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Turns a filter into the cheapest scan that cannot miss a match.
 //!
-//! The planner only narrows: it derives ranges of keys from comparisons on PartitionKey and RowKey in
-//! any combination of `and`, `or` and `not`, and leaves every other condition to the residual filter,
-//! which whoever scans applies to each entity. A plan may read too much; it must never read too little.
+//! The planner only narrows: it derives ranges of keys from comparisons and beginnings of PartitionKey and
+//! RowKey in any combination of `and`, `or` and `not`, and leaves every other condition to the residual
+//! filter, which whoever scans applies to each entity. A plan may read too much; it must never read too little.
 //! The property test `plan_never_loses_a_match` holds us to that.
 //!
 //! Nothing here touches storage, and nothing is estimated: the same filter always has the same plan.
 //! Golden files under `tests/plans` show what becomes of which filter.
 
+use crate::call::{Call, Test, Text};
 use crate::evaluate::MISMATCH;
 use crate::expr::{Comparison, Expr, Filter};
 use crate::keyset::{KeySet, Texts};
@@ -139,6 +140,7 @@ fn bound(expr: &Expr, negated: bool) -> Bound {
         Expr::Compare { property, comparison, literal } => {
             compared(property, *comparison, literal, negated)
         }
+        Expr::Call { call, comparison, literal } => called(call, *comparison, literal, negated),
     }
 }
 
@@ -172,6 +174,45 @@ fn compared(property: &str, comparison: Comparison, literal: &Value, negated: bo
         }
         _ => Bound::unknown(),
     }
+}
+
+/// The keys say something about how they begin, and about no other function.
+fn called(call: &Call, comparison: Comparison, literal: &Value, negated: bool) -> Bound {
+    let Call::Test {
+        test: Test::StartsWith,
+        text: Text::Property(property),
+        part: Text::Literal(prefix),
+    } = call
+    else {
+        return Bound::unknown();
+    };
+    let Value::Boolean(wanted) = literal else { return Bound::unknown() };
+    let holds = |made: bool| comparison.accepts(Some(made.cmp(wanted))) != negated;
+    let (inside, outside) = (holds(true), holds(false));
+    let keys = || {
+        let texts = Texts::constant(outside).then(&**prefix, inside);
+        match after_prefix(prefix) {
+            Some(end) => texts.then(end, outside),
+            None => texts,
+        }
+    };
+    match &**property {
+        "PartitionKey" => Bound::exactly(KeySet::of_partitions(&keys())),
+        "RowKey" => Bound::exactly(KeySet::of_rows(keys())),
+        _ => Bound::unknown(),
+    }
+}
+
+/// The first text after all that begin with the prefix; none if nothing is.
+fn after_prefix(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
 }
 
 /// The type of a property that every entity has.

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{literal_text, operator};
+use common::{entity, expr, literal_text, naive, operator, print};
+use proptest::prelude::*;
 use rowhouse_query::{Comparison, Filter};
 use rowhouse_types::{
     Corrupt, EdmType, Guid, Record, RecordBuilder, RecordRef, Row, Timestamp, Value, ValueRef,
@@ -210,6 +211,94 @@ fn single_questions() {
 }
 
 #[test]
+fn functions() {
+    let entity = record(&[
+        ("s", string("Grüße, Ann")),
+        ("empty", string("")),
+        ("face", string("😀")),
+        ("part", string("Ann")),
+        ("i", Value::Int32(3)),
+        ("yes", Value::Boolean(true)),
+    ]);
+    let cases = [
+        ("startswith(s,'Grü')", true),
+        ("startswith(s,'grü')", false),
+        ("endswith(s,'Ann')", true),
+        ("endswith(s,part)", true),
+        ("contains(s,'ße, ')", true),
+        ("substringof('ße',s)", true),
+        ("substringof(s,'ße')", false),
+        ("contains('ABAnnC',part)", true),
+        ("contains(s,'')", true),
+        ("startswith(empty,'')", true),
+        ("contains(empty,'a')", false),
+        ("startswith(s,'Grüße, Ann and more')", false),
+        ("tolower(s) eq 'grüße, ann'", true),
+        ("toupper(s) eq 'GRÜßE, ANN'", true),
+        ("contains(tolower(s),tolower('GRÜ'))", true),
+        ("tolower(s) gt 'grü'", true),
+        ("tolower(part) in ('bob','ann')", true),
+        ("s in ('x',5)", false),
+        ("i in (1,3)", true),
+        ("i in (1L,3L)", false),
+        // Length is in UTF-16 units and compares with every number.
+        ("length(s) eq 10", true),
+        ("length(s) eq 10L", true),
+        ("length(s) lt 10.5", true),
+        ("length(face) eq 2", true),
+        ("length(empty) eq 0", true),
+        // True and false.
+        ("startswith(s,'x') eq false", true),
+        ("startswith(s,'x') ne true", true),
+        ("not startswith(s,'x')", true),
+        ("startswith(s,'G') gt false", true),
+        // A missing property: no comparison holds.
+        ("contains(x,'')", false),
+        ("contains(x,'') eq false", false),
+        ("contains(x,'') ne true", false),
+        ("not contains(x,'')", true),
+        ("length(x) ge 0", false),
+        ("length(x) ne 0", false),
+        ("tolower(x) ne 'a'", false),
+        ("contains(i,x) ne true", false),
+        // No text: less, always.
+        ("contains(i,'3')", false),
+        ("contains(i,'3') eq false", false),
+        ("contains(i,'3') ne true", true),
+        ("contains(i,'3') lt false", true),
+        ("length(i) lt 0", true),
+        ("length(i) ge 0", false),
+        ("tolower(i) ne '3'", true),
+        ("tolower(i) eq '3'", false),
+        ("contains(s,i) ne false", true),
+        ("startswith(Timestamp,'2')", false),
+        // Keys.
+        ("startswith(PartitionKey,'p') and toupper(RowKey) eq 'R'", true),
+        ("length(RowKey) gt 1", false),
+        ("PartitionKey in ('o','p')", true),
+    ];
+    for (text, wanted) in cases {
+        assert_eq!(matches(text, &entity), wanted, "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn means_what_it_means_said_naively(
+        expr in expr(),
+        entities in prop::collection::vec(entity(), 1..20),
+    ) {
+        let filter = filter(&print(&expr));
+        for entity in &entities {
+            let expected = naive::holds(&expr, &naive::properties(&entity.as_row()));
+            prop_assert_eq!(filter.matches(&entity.as_row()), Ok(expected), "{}", print(&expr));
+        }
+    }
+}
+
+#[test]
 fn things_that_are_not_entities() {
     let by_name = |text: &str| {
         filter(text)
@@ -219,6 +308,8 @@ fn things_that_are_not_entities() {
         ("TableName eq 'people'", true),
         ("TableName ge 'p' and TableName lt 'q'", true),
         ("TableName eq 'People'", false),
+        ("startswith(TableName,'peo') and length(TableName) eq 6", true),
+        ("contains(PartitionKey,'') eq false", false),
         ("PartitionKey eq 'people'", false),
         ("PartitionKey ne 'people'", false),
     ] {

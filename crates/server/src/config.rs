@@ -124,6 +124,8 @@ pub struct Config {
     pub clock_skew_seconds: u64,
     /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`.
     pub trust_forwarded: bool,
+    /// No extensions: answers are those of the original service to everything.
+    pub strict: bool,
     /// Names by which clients call this server, beside addresses and `localhost`.
     pub host_suffixes: Vec<String>,
 
@@ -177,6 +179,7 @@ impl Default for Config {
             admin_token_file: None,
             clock_skew_seconds: limits::CLOCK_SKEW_SECONDS,
             trust_forwarded: false,
+            strict: false,
             host_suffixes: Vec::new(),
             max_connections: limits::CONNECTIONS_MAX,
             max_connections_per_address: limits::CONNECTIONS_PER_ADDRESS_MAX,

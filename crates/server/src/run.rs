@@ -184,6 +184,7 @@ impl Server {
             max_scans: config.max_scans,
             max_body_bytes: config.max_body_bytes,
             trust_forwarded: config.trust_forwarded,
+            strict: config.strict,
             public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
             stopping: stopped.clone(),

@@ -8,9 +8,9 @@ use crate::error::BackupError;
 use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
 use crate::items::{self, Base, Extent, Header, Totals};
 use rowhouse_store::{
-    Change, ChangesWanted, Conflict, Page, Scan, Snapshot, Store, StoreError, TableId,
+    Change, ChangesWanted, Conflict, Page, Scan, Snapshot, Store, StoreError, TableId, Take,
 };
-use rowhouse_types::{Guid, KeyRange, Rows, Timestamp, limits};
+use rowhouse_types::{Direction, Guid, KeyRange, Rows, Timestamp, limits};
 use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
@@ -251,6 +251,8 @@ fn entities(table: TableId, before: u64, rows: &Rows) -> Result<Vec<u8>, StoreEr
 fn page(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
+        direction: Direction::Ascending,
+        take: Take::Entities,
         filter: None,
         limit: FRAME_ITEMS,
         max_bytes: FRAME_BYTES,

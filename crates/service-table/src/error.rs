@@ -41,6 +41,12 @@ pub enum TableError {
     /// Changes after the bookmark are gone, or it belongs to another table.
     #[error("the changes after that place are not there any more")]
     ChangesExpired,
+    /// An order of RowKeys that goes over several partitions.
+    #[error("the order of RowKeys is one within a partition only")]
+    OrderOfPartitions,
+    /// There was no time to count them all.
+    #[error("there are too many entities to count in time")]
+    TooManyToCount,
     /// The credentials do not cover it.
     #[error("{0}")]
     Denied(Denied),

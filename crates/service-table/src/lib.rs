@@ -14,7 +14,7 @@ mod watcher;
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use entity::{Action, Match, Operation};
 pub use error::TableError;
-pub use query::{EntityPage, EntityQuery};
+pub use query::{EntityCount, EntityPage, EntityQuery};
 pub use table::TablePage;
 
 use rowhouse_store::{AccountId, Store, Table};

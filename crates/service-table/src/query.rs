@@ -1,9 +1,11 @@
 //! Queries: plan, clip to what the caller may see, read one page.
 
 use crate::{Caller, TableError, TableService};
-use rowhouse_query::{Filter, Plan, PlanKind};
-use rowhouse_store::{Page, Scan, TableId};
-use rowhouse_types::{Access, EntityKey, KeyRange, Position, Row, Rows, TableName, limits};
+use rowhouse_query::{Filter, Order, Plan, PlanKind};
+use rowhouse_store::{Page, Scan, TableId, Take};
+use rowhouse_types::{
+    Access, Direction, EntityKey, KeyRange, Position, Row, Rows, TableName, limits,
+};
 use std::time::Instant;
 
 /// One page of a query.
@@ -11,6 +13,8 @@ use std::time::Instant;
 pub struct EntityQuery {
     /// Which entities; all without.
     pub filter: Option<Filter>,
+    /// In which order; that of keys without.
+    pub order: Option<Order>,
     /// Where the page before ended.
     pub from: Option<Position>,
     /// Most entities; none if 0.
@@ -22,7 +26,7 @@ pub struct EntityQuery {
 /// What a query found.
 #[derive(Clone, Debug)]
 pub struct EntityPage {
-    /// The entities in key order.
+    /// The entities in the order asked for.
     pub rows: Rows,
     /// Where the next page starts; none after the last match.
     pub next: Option<Position>,
@@ -32,7 +36,50 @@ pub struct EntityPage {
     pub examined: u64,
 }
 
+/// How many entities satisfy a filter.
+#[derive(Clone, Copy, Debug)]
+pub struct EntityCount {
+    /// So many.
+    pub count: u64,
+    /// How they were counted.
+    pub plan: PlanKind,
+    /// How many entities were looked at for it.
+    pub examined: u64,
+}
+
 impl TableService {
+    /// Counts the entities that satisfy the filter; those outside the caller's range are not even looked at. Fails with
+    /// [`TableError::TooManyToCount`] if the deadline comes first.
+    pub async fn count(
+        &self,
+        caller: Caller<'_>,
+        table: &TableName,
+        filter: Option<Filter>,
+        deadline: Instant,
+    ) -> Result<EntityCount, TableError> {
+        caller.grant.check(Access::ReadEntities, Some(table))?;
+        let table = self.table(caller, table).await?;
+        let Plan { kind: plan, ranges, residual } = rowhouse_query::plan(filter);
+        let ranges = clipped(ranges, caller.grant.range());
+        if ranges.is_empty() {
+            return Ok(EntityCount { count: 0, plan, examined: 0 });
+        }
+        let scan = Scan {
+            ranges,
+            direction: Direction::Ascending,
+            take: Take::Count,
+            filter: residual,
+            limit: usize::MAX,
+            max_bytes: usize::MAX,
+            deadline,
+        };
+        let page = self.store.scan(table.id, scan).await?;
+        match page.next {
+            None => Ok(EntityCount { count: page.counted, plan, examined: page.examined }),
+            Some(_) => Err(TableError::TooManyToCount),
+        }
+    }
+
     /// Reads one page. Entities outside the caller's range are not even looked at.
     pub async fn query(
         &self,
@@ -43,11 +90,12 @@ impl TableService {
         caller.grant.check(Access::ReadEntities, Some(table))?;
         let table = self.table(caller, table).await?;
         let Plan { kind, ranges, residual } = rowhouse_query::plan(query.filter);
-        let mut ranges = ranges;
-        let resumed = query.from.map(|start| KeyRange { start, end: None });
-        for clip in [caller.grant.range(), resumed.as_ref()].into_iter().flatten() {
-            ranges = ranges.iter().filter_map(|range| range.intersect(clip)).collect();
+        if query.order.is_some_and(|order| order.within_partition) && !is_one_partition(&ranges) {
+            return Err(TableError::OrderOfPartitions);
         }
+        let direction = query.order.map_or(Direction::Ascending, |order| order.direction);
+        let resumed = query.from.map(|from| direction.rest(&from));
+        let ranges = clipped(clipped(ranges, caller.grant.range()), resumed.as_ref());
         let found = |page: Page| EntityPage {
             rows: page.rows,
             next: page.next,
@@ -62,6 +110,8 @@ impl TableService {
         }
         let scan = Scan {
             ranges,
+            direction,
+            take: Take::Entities,
             filter: residual,
             limit: query.limit.min(limits::PAGE_ITEMS_MAX),
             max_bytes: limits::PAGE_BYTES_MAX,
@@ -92,4 +142,19 @@ impl TableService {
         }
         Ok(page)
     }
+}
+
+/// What of the ranges is inside another.
+fn clipped(ranges: Vec<KeyRange>, clip: Option<&KeyRange>) -> Vec<KeyRange> {
+    match clip {
+        Some(clip) => ranges.iter().filter_map(|range| range.intersect(clip)).collect(),
+        None => ranges,
+    }
+}
+
+/// True if no two partitions can be in the ranges.
+fn is_one_partition(ranges: &[KeyRange]) -> bool {
+    let Some(first) = ranges.first() else { return true };
+    let partition = KeyRange::partition(&first.start.partition);
+    ranges.iter().all(|range| range.intersect(&partition).as_ref() == Some(range))
 }

@@ -1,7 +1,7 @@
 //! The rules of the service on the naive model: what HTTP and engines cannot change.
 
 use rowhouse_env::SystemClock;
-use rowhouse_query::{Filter, PlanKind};
+use rowhouse_query::{Filter, Order, PlanKind};
 use rowhouse_service_table::{
     Action, Bookmark, Caller, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery, EntityQuery,
     Match, Operation, TableError, TableService,
@@ -75,7 +75,7 @@ fn operation(partition: &str, row: &str, action: Action) -> Operation {
 
 fn query(filter: &str, from: Option<Position>, limit: usize) -> EntityQuery {
     let deadline = Instant::now() + Duration::from_secs(5);
-    EntityQuery { filter: Filter::parse(filter).unwrap(), from, limit, deadline }
+    EntityQuery { filter: Filter::parse(filter).unwrap(), order: None, from, limit, deadline }
 }
 
 fn signature(letters: &str, range: KeyRange) -> Grant {
@@ -96,6 +96,66 @@ async fn tables_are_one_whatever_their_case() {
     let key = EntityKey::new("", "").unwrap();
     let read = f.service.get_entity(f.owner(), &table("People"), &key).await;
     assert!(matches!(read, Err(TableError::TableNotFound)));
+}
+
+#[tokio::test]
+async fn counts_are_those_of_the_range() {
+    let f = Fixture::new().await;
+    for (partition, row) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
+        f.insert(partition, row).await;
+    }
+    let later = Instant::now() + Duration::from_secs(5);
+    let count = async |grant: &Grant, filter: &str, deadline| {
+        let filter = Filter::parse(filter).unwrap();
+        let counted = f.service.count(f.with(grant), &table("people"), filter, deadline).await;
+        counted.map(|counted| counted.count)
+    };
+    let b = signature("r", KeyRange::partition("b"));
+    for (grant, filter, expected) in [
+        (&Grant::AccountKey, "", 4),
+        (&Grant::AccountKey, "PartitionKey eq 'a'", 2),
+        (&Grant::AccountKey, "PartitionKey eq 'a' and RowKey eq '2'", 1),
+        (&Grant::AccountKey, "RowKey eq '1'", 3),
+        (&Grant::AccountKey, "n eq 2", 0),
+        (&b, "", 1),
+        (&b, "RowKey eq '1'", 1),
+        (&b, "PartitionKey eq 'a'", 0),
+    ] {
+        assert_eq!(count(grant, filter, later).await.unwrap(), expected, "{filter}");
+    }
+    let writer = signature("a", KeyRange::all());
+    assert!(matches!(count(&writer, "", later).await, Err(TableError::Denied(_))));
+    let late = count(&Grant::AccountKey, "", Instant::now()).await;
+    assert!(matches!(late, Err(TableError::TooManyToCount)));
+}
+
+#[tokio::test]
+async fn pages_go_backwards() {
+    let f = Fixture::new().await;
+    for (partition, row) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
+        f.insert(partition, row).await;
+    }
+    let read = async |grant: &Grant, order: &str, filter: &str, from| {
+        let order = Order::parse(order).unwrap();
+        let query = EntityQuery { order, ..query(filter, from, 2) };
+        let page = f.service.query(f.with(grant), &table("people"), query).await?;
+        let keys = page.rows.iter().map(|row| row.unwrap());
+        let keys: Vec<_> = keys.map(|row| format!("{}/{}", row.partition, row.row)).collect();
+        Ok::<_, TableError>((keys.join(" "), page.next))
+    };
+    let descending = "PartitionKey desc,RowKey desc";
+    let (first, next) = read(&Grant::AccountKey, descending, "", None).await.unwrap();
+    assert_eq!(first, "c/1 b/1");
+    let (second, end) = read(&Grant::AccountKey, descending, "", next.clone()).await.unwrap();
+    assert_eq!((second.as_str(), end), ("a/2 a/1", None));
+    let a = signature("r", KeyRange::partition("a"));
+    assert_eq!(read(&a, descending, "", next).await.unwrap().0, "a/2 a/1");
+    let rows = read(&Grant::AccountKey, "RowKey desc", "PartitionKey eq 'a'", None).await.unwrap();
+    assert_eq!(rows.0, "a/2 a/1");
+    for filter in ["", "PartitionKey ge 'a'", "PartitionKey eq 'a' or PartitionKey eq 'b'"] {
+        let rows = read(&Grant::AccountKey, "RowKey desc", filter, None).await;
+        assert!(matches!(rows, Err(TableError::OrderOfPartitions)), "{filter}");
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
 use crate::store::Shared;
-use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId};
-use rowhouse_types::{KeyRange, Position, RecordRef, Row};
+use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId, Take};
+use rowhouse_types::{Direction, KeyRange, Position, RecordRef, Row};
 use rusqlite::{Connection, Rows, params};
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,9 +20,14 @@ const ROWS_PER_LOOK: u64 = 16;
 /// With so many conditions every row may take long.
 const LONG_FILTER: usize = 64;
 
-/// Where a range ends is judged row by row outside: for SQLite that is a dozen steps each.
+/// Where a range ends is judged row by row outside: for SQLite that is a dozen steps each. The three are the ways to
+/// begin: at a place, before a place, and at the end of the table.
 pub(crate) const FROM: &str = "SELECT pk, rk, record FROM entities
     WHERE table_id = ?1 AND (pk, rk) >= (?2, ?3) ORDER BY pk, rk";
+pub(crate) const BEFORE: &str = "SELECT pk, rk, record FROM entities
+    WHERE table_id = ?1 AND (pk, rk) < (?2, ?3) ORDER BY pk DESC, rk DESC";
+pub(crate) const LAST: &str = "SELECT pk, rk, record FROM entities
+    WHERE table_id = ?1 ORDER BY pk DESC, rk DESC";
 
 /// What waits for a thread that reads.
 #[derive(Default)]
@@ -155,7 +160,11 @@ pub(crate) fn read(
     let rows_per_look = if long { 1 } else { ROWS_PER_LOOK };
     let page = Page::default();
     let mut reading = Reading { conn, scan, abandoned, rows_per_look, page, full: false };
-    for range in &scan.ranges {
+    let mut ranges: Vec<_> = scan.ranges.iter().collect();
+    if scan.direction == Direction::Descending {
+        ranges.reverse();
+    }
+    for range in ranges {
         if reading.range(table, range)? == Step::Stop {
             break;
         }
@@ -183,17 +192,24 @@ enum Step {
 
 impl Reading<'_> {
     fn range(&mut self, table: TableId, range: &KeyRange) -> Result<Step, Fault> {
-        let mut statement = self.conn.prepare_cached(FROM)?;
-        let start = &range.start;
-        let rows =
-            statement.query(params![table.0.cast_signed(), &*start.partition, &*start.row])?;
-        self.rows(rows, range.end.as_ref())
+        let (sql, edge) = match (self.scan.direction, &range.end) {
+            (Direction::Ascending, _) => (FROM, Some(&range.start)),
+            (Direction::Descending, Some(end)) => (BEFORE, Some(end)),
+            (Direction::Descending, None) => (LAST, None),
+        };
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let table = table.0.cast_signed();
+        let rows = match edge {
+            Some(edge) => statement.query(params![table, &*edge.partition, &*edge.row])?,
+            None => statement.query(params![table])?,
+        };
+        self.rows(rows, range)
     }
 
-    fn rows(&mut self, mut rows: Rows<'_>, end: Option<&Position>) -> Result<Step, Fault> {
+    fn rows(&mut self, mut rows: Rows<'_>, range: &KeyRange) -> Result<Step, Fault> {
         while let Some(row) = rows.next()? {
             let (partition, row_key) = (text(row, 0)?, text(row, 1)?);
-            if end.is_some_and(|end| (&*end.partition, &*end.row) <= (partition, row_key)) {
+            if !range.contains(partition, row_key) {
                 break;
             }
             if self.is_out_of_time() {
@@ -219,6 +235,11 @@ impl Reading<'_> {
         if self.full && self.scan.filter.is_none() {
             return Ok(Step::Stop);
         }
+        let counts = self.scan.take == Take::Count;
+        if counts && self.scan.filter.is_none() {
+            self.page.counted += 1;
+            return Ok(Step::Next);
+        }
         let conn = self.conn;
         with_record(conn, record, |_, bytes| {
             let row = Row { partition, row, record: RecordRef::parse(bytes)? };
@@ -231,6 +252,10 @@ impl Reading<'_> {
             }
             if self.full {
                 return Ok(Step::Stop);
+            }
+            if counts {
+                self.page.counted += 1;
+                return Ok(Step::Next);
             }
             let rows = &mut self.page.rows;
             rows.push(&row);

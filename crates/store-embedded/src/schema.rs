@@ -262,23 +262,28 @@ fn use_log(conn: &Connection) -> Result<(), rusqlite::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::FROM;
+    use crate::scan::{BEFORE, FROM, LAST};
 
     /// A scan must find its start in the key and take the rows as they come.
     #[test]
     fn scans_follow_the_primary_key() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(SCHEMA).unwrap();
-        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {FROM}")).unwrap();
-        for index in 1..=statement.parameter_count() {
-            statement.raw_bind_parameter(index, "x").unwrap();
+        for (sql, wanted) in [
+            (FROM, "SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)>(?,?))"),
+            (BEFORE, "SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)<(?,?))"),
+            (LAST, "SEARCH entities USING PRIMARY KEY (table_id=?)"),
+        ] {
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            for index in 1..=statement.parameter_count() {
+                statement.raw_bind_parameter(index, "x").unwrap();
+            }
+            let mut rows = statement.raw_query();
+            let mut plan = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                plan.push(row.get::<_, String>(3).unwrap());
+            }
+            assert_eq!(plan, [wanted]);
         }
-        let mut rows = statement.raw_query();
-        let mut plan = Vec::new();
-        while let Some(row) = rows.next().unwrap() {
-            plan.push(row.get::<_, String>(3).unwrap());
-        }
-        let wanted = "SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)>(?,?))";
-        assert_eq!(plan, [wanted]);
     }
 }

@@ -2,12 +2,21 @@
 //!
 //! Every condition is true or false, never unknown, so that `not` and `or` mean what they mean in the language. Names
 //! and literals are parameters: nothing that a client wrote becomes part of a statement.
+//!
+//! What the database cannot judge exactly, it lets pass: then the SQL holds for more rows than the filter does, never for
+//! fewer, says so, and whoever reads the rows judges them again. Only functions of texts can be of that kind (`call`).
+
+mod call;
 
 use crate::props::{escaped, letter};
 use rowhouse_query::{Comparison, Expr, Filter};
 use rowhouse_types::{EdmType, Value};
 use std::fmt::Write as _;
 use tokio_postgres::types::{ToSql, Type};
+
+/// The halves of the key as bytes.
+const PARTITION_KEY: &str = "substring(i.kp || i.rest, 1, i.pl)";
+const ROW_KEY: &str = "substring(i.kp || i.rest, i.pl + 2)";
 
 /// Values of a statement, with their types.
 #[derive(Default)]
@@ -26,21 +35,56 @@ impl Parameters {
     }
 }
 
-/// The filter on a row `i` of the entities.
-pub(crate) fn sql(filter: &Filter, parameters: &mut Parameters) -> String {
-    let mut out = String::new();
-    push(&mut out, filter.root(), parameters);
-    out
+/// A filter on a row `i` of the entities.
+pub(crate) struct Condition {
+    pub(crate) sql: String,
+    /// It holds for no row that does not satisfy the filter.
+    pub(crate) exact: bool,
 }
 
-fn push(out: &mut String, expr: &Expr, parameters: &mut Parameters) {
+impl Condition {
+    /// It holds for every row.
+    pub(crate) fn always() -> Self {
+        Self { sql: constant(true).to_owned(), exact: true }
+    }
+}
+
+/// The filter as a condition.
+pub(crate) fn condition(filter: &Filter, parameters: &mut Parameters) -> Condition {
+    let mut sql = String::new();
+    let mut exact = true;
+    push(&mut sql, filter.root(), parameters, &mut Doubt { passes: true, exact: &mut exact });
+    Condition { sql, exact }
+}
+
+/// What to do about a condition that the database cannot judge.
+struct Doubt<'a> {
+    /// What it counts as. True, but under a `not` the other way round.
+    passes: bool,
+    /// Turns false when there is one.
+    exact: &'a mut bool,
+}
+
+impl Doubt<'_> {
+    /// What such a condition counts as.
+    fn sql(&mut self) -> &'static str {
+        *self.exact = false;
+        constant(self.passes)
+    }
+}
+
+fn push(out: &mut String, expr: &Expr, parameters: &mut Parameters, doubt: &mut Doubt<'_>) {
     match expr {
-        Expr::And(parts) => push_all(out, parts, " AND ", parameters),
-        Expr::Or(parts) => push_all(out, parts, " OR ", parameters),
+        Expr::And(parts) => push_all(out, parts, " AND ", parameters, doubt),
+        Expr::Or(parts) => push_all(out, parts, " OR ", parameters, doubt),
         Expr::Not(part) => {
             out.push_str("(NOT ");
-            push(out, part, parameters);
+            let doubt = &mut Doubt { passes: !doubt.passes, exact: doubt.exact };
+            push(out, part, parameters, doubt);
             out.push(')');
+        }
+        Expr::Call { call, comparison, literal } => {
+            call::push(out, call, *comparison, literal, parameters, doubt);
         }
         Expr::Constant(value) => out.push_str(constant(*value)),
         Expr::Property(name) => match &**name {
@@ -52,8 +96,8 @@ fn push(out: &mut String, expr: &Expr, parameters: &mut Parameters) {
         },
         Expr::Compare { property, comparison, literal } => {
             let compared = match &**property {
-                "PartitionKey" => of_key("substring(i.kp || i.rest, 1, i.pl)", literal),
-                "RowKey" => of_key("substring(i.kp || i.rest, i.pl + 2)", literal),
+                "PartitionKey" => of_key(PARTITION_KEY, literal),
+                "RowKey" => of_key(ROW_KEY, literal),
                 "Timestamp" => of_timestamp(literal),
                 name => {
                     let name = parameters.push(name.to_owned(), Type::TEXT);
@@ -71,13 +115,19 @@ fn push(out: &mut String, expr: &Expr, parameters: &mut Parameters) {
     }
 }
 
-fn push_all(out: &mut String, parts: &[Expr], word: &str, parameters: &mut Parameters) {
+fn push_all(
+    out: &mut String,
+    parts: &[Expr],
+    word: &str,
+    parameters: &mut Parameters,
+    doubt: &mut Doubt<'_>,
+) {
     out.push('(');
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
             out.push_str(word);
         }
-        push(out, part, parameters);
+        push(out, part, parameters, doubt);
     }
     out.push(')');
 }

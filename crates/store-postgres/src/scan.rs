@@ -2,16 +2,16 @@
 //!
 //! A page that one statement can answer is one statement. With a filter, or over several ranges, it is a read-only
 //! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
-//! the page is kept, and the last row looked at is always known.
+//! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
 
 use crate::fault::Fault;
-use crate::filter::{self, Parameters};
+use crate::filter::{self, Condition, Parameters};
 use crate::key::{self, DbKey, DbPosition};
 use crate::pool::Session;
 use crate::props::{self, JsonbRef};
 use futures_util::TryStreamExt as _;
-use rowhouse_store::{Page, Placement, Scan, StoreError, TableId};
-use rowhouse_types::{EntityKey, KeyRange, Position, Row};
+use rowhouse_store::{Page, Placement, Scan, StoreError, TableId, Take};
+use rowhouse_types::{Direction, EntityKey, KeyRange, Position, Row};
 use std::pin::pin;
 use std::time::Instant;
 use tokio_postgres::types::Type;
@@ -20,6 +20,8 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Rows that the filter is judged on at a time, first and at most.
 const FIRST_ROWS: i64 = 256;
 const MOST_ROWS: i64 = 16_000;
+/// Rows that the database let pass in doubt and are judged here, at a time and at least.
+const DOUBTFUL_ROWS: i64 = 128;
 /// Points that are asked for at a time.
 const POINTS_MAX: usize = 16;
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $1 AND t.dropped IS NULL)";
@@ -56,8 +58,8 @@ pub(crate) async fn page(
     scan: &Scan,
 ) -> Result<Page, Fault> {
     let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
-    let steps = steps(&scan.ranges);
-    let one_statement = steps.len() <= 1 && scan.filter.is_none();
+    let steps = steps(scan);
+    let one_statement = steps.len() <= 1 && scan.filter.is_none() && scan.take == Take::Entities;
     if one_statement {
         for step in steps {
             session.whole(draft.run(session, source, step)).await?;
@@ -83,7 +85,7 @@ pub(crate) async fn page_within(
 ) -> Result<Page, Fault> {
     let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
     // What was asked for and is not wanted is read before the next page.
-    draft.run_all(session, source, steps(&scan.ranges)).await?;
+    draft.run_all(session, source, steps(scan)).await?;
     Ok(draft.page)
 }
 
@@ -94,7 +96,11 @@ enum Step<'a> {
 }
 
 /// Points that follow each other are asked for together.
-fn steps(ranges: &[KeyRange]) -> Vec<Step<'_>> {
+fn steps(scan: &Scan) -> Vec<Step<'_>> {
+    let mut ranges: Vec<_> = scan.ranges.iter().collect();
+    if scan.direction == Direction::Descending {
+        ranges.reverse();
+    }
     let mut steps: Vec<Step<'_>> = Vec::new();
     for range in ranges {
         match (key::point(range), steps.last_mut()) {
@@ -133,13 +139,18 @@ impl Draft<'_> {
     ) -> Result<bool, Fault> {
         match step {
             Step::Points(points) => self.points(session, source, &points).await,
-            Step::Range(range) if self.scan.filter.is_some() => {
+            Step::Range(range) if self.scan.filter.is_some() || self.counts() => {
                 self.filtered(session, source, range).await
             }
             Step::Range(range) => self.unfiltered(session, source, range).await,
         }
     }
 
+    fn counts(&self) -> bool {
+        self.scan.take == Take::Count
+    }
+
+    /// What is only counted leaves the page empty, and so it never is.
     fn is_full(&self) -> bool {
         let (rows, scan) = (&self.page.rows, self.scan);
         !rows.is_empty() && (scan.limit <= rows.len() || scan.max_bytes <= rows.byte_len())
@@ -147,7 +158,8 @@ impl Draft<'_> {
 
     /// Most rows that are still wanted, with the one where the next page starts.
     fn wanted(&self) -> i64 {
-        let wanted = if self.is_full() { 0 } else { self.scan.limit - self.page.rows.len() };
+        let limit = if self.counts() { usize::MAX } else { self.scan.limit };
+        let wanted = if self.is_full() { 0 } else { limit - self.page.rows.len() };
         i64::try_from(wanted).unwrap_or(i64::MAX - 2).min(i64::MAX - 2) + 1
     }
 
@@ -203,6 +215,8 @@ impl Draft<'_> {
         let complete = late || (hit && full);
         if complete {
             self.page.next = Some(Position::before(partition, row));
+        } else if hit && self.counts() {
+            self.page.counted += 1;
         } else if hit {
             self.page.rows.push(&candidate);
         }
@@ -219,7 +233,7 @@ impl Draft<'_> {
         let mut parameters = Parameters::default();
         let sql = format!(
             "SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {}",
-            from(source, range, self.wanted(), &mut parameters)
+            from(source, range, self.scan.direction, self.wanted(), &mut parameters)
         );
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
@@ -254,7 +268,11 @@ impl Draft<'_> {
                     self.page.next = Some(next);
                     return Ok(true);
                 }
-                Left::More(next) => range.start = next,
+                Left::More(next) => {
+                    let rest = self.scan.direction.rest(&next);
+                    let Some(left) = range.intersect(&rest) else { return Ok(false) };
+                    range = left;
+                }
             }
             // As many as will surely be done in time: large entities take long.
             let left = self.scan.deadline.saturating_duration_since(Instant::now());
@@ -272,40 +290,85 @@ impl Draft<'_> {
         rows: i64,
     ) -> Result<Left, Fault> {
         let mut parameters = Parameters::default();
-        let from = from(source, range, rows + 1, &mut parameters);
-        let filter = self.scan.filter.as_ref().expect("there is a filter");
-        let hit = filter::sql(filter, &mut parameters);
+        let from = from(source, range, self.scan.direction, rows + 1, &mut parameters);
+        let Condition { sql: hit, exact } = match &self.scan.filter {
+            Some(filter) => filter::condition(filter, &mut parameters),
+            None => Condition::always(),
+        };
         // A large value is fetched and unpacked by whatever reads it: here once for all comparisons of a row, and after
         // the rows are in order, which would have to hold it.
         let props = if hit.contains("i.props") { "s.props || '{}' AS props" } else { "s.props" };
-        let sql = format!(
-            "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM (
-                SELECT i.*, row_number() OVER () AS n, lead(true) OVER () IS NULL AS last, {hit} AS hit
+        let judged = format!(
+            "SELECT i.*, row_number() OVER () AS n, lead(true) OVER () IS NULL AS last, {hit} AS hit
                 FROM (SELECT s.kp, s.rest, s.pl, s.ts, s.names, {props} FROM (
-                    SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS s OFFSET 0) AS i
-            ) AS judged WHERE hit OR last LIMIT {}",
-            // One more for the row that says where to go on.
-            self.wanted() + 1
+                    SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {from}) AS s OFFSET 0) AS i"
+        );
+        if self.counts() && exact {
+            return self.count(session, &judged, &parameters, rows).await;
+        }
+        // One more for the row that says where to go on.
+        let most = 1 + if exact { self.wanted() } else { self.wanted().max(DOUBTFUL_ROWS) };
+        let sql = format!(
+            "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM ({judged}) AS judged
+             WHERE hit OR last LIMIT {most}",
         );
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
-        let before = self.page.examined;
+        let (before, mut read) = (self.page.examined, 0);
         while let Some(found) = stream.try_next().await? {
+            read += 1;
             let n: i64 = found.get(6);
-            if n > rows {
-                self.page.examined = before + rows.unsigned_abs();
+            let earlier = before + n.unsigned_abs() - 1;
+            // Of rows in doubt there may be more than the statement returned.
+            if n > rows || (!exact && read == most) {
+                self.page.examined = earlier;
                 return Ok(Left::More(self.position(&found)?));
             }
-            self.page.examined = before + n.unsigned_abs();
-            if found.get(7) {
-                if self.is_full() {
-                    self.page.next = Some(self.position(&found)?);
+            let hit: bool = found.get(7);
+            if hit && !exact {
+                self.page.examined = earlier;
+                if self.judged_here(&found)? {
                     return Ok(Left::Complete);
                 }
+                continue;
+            }
+            self.page.examined = earlier + 1;
+            if hit && self.is_full() {
+                self.page.next = Some(self.position(&found)?);
+                return Ok(Left::Complete);
+            }
+            if hit {
                 self.push(&found)?;
             }
         }
         Ok(Left::Exhausted)
+    }
+
+    /// Counts so many of the judged rows; one more says where to go on.
+    async fn count(
+        &mut self,
+        session: &Session,
+        judged: &str,
+        parameters: &Parameters,
+        rows: i64,
+    ) -> Result<Left, Fault> {
+        let beyond = |column: &str| format!("(array_agg({column}) FILTER (WHERE n > {rows}))[1]");
+        let sql = format!(
+            "SELECT {}, {}, {}, count(*) FILTER (WHERE hit AND n <= {rows}), count(*) FROM ({judged}) AS judged",
+            beyond("kp"),
+            beyond("rest"),
+            beyond("pl")
+        );
+        let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
+        let mut stream = pin!(stream);
+        let Some(found) = stream.try_next().await? else { return Ok(Left::Exhausted) };
+        let (counted, read): (i64, i64) = (found.get(3), found.get(4));
+        self.page.counted += counted.unsigned_abs();
+        self.page.examined += read.min(rows).unsigned_abs();
+        let left = if read > rows { Left::More(self.position(&found)?) } else { Left::Exhausted };
+        // To the end, so that the connection has nothing unread.
+        while stream.try_next().await?.is_some() {}
+        Ok(left)
     }
 
     fn push(&mut self, found: &tokio_postgres::Row) -> Result<(), Fault> {
@@ -334,7 +397,13 @@ fn halves<'a>(
 }
 
 /// The rows of a range in their order, at most so many. The first parameter is the table.
-fn from(source: Source<'_>, range: &KeyRange, limit: i64, parameters: &mut Parameters) -> String {
+fn from(
+    source: Source<'_>,
+    range: &KeyRange,
+    direction: Direction,
+    limit: i64,
+    parameters: &mut Parameters,
+) -> String {
     parameters.push(source.number, Type::INT8);
     let mut place = |position: &DbPosition| {
         let prefix = parameters.push(position.prefix.clone(), Type::BYTEA);
@@ -350,9 +419,13 @@ fn from(source: Source<'_>, range: &KeyRange, limit: i64, parameters: &mut Param
         }
         None => String::new(),
     };
+    let order = match direction {
+        Direction::Ascending => "e.kp, e.rest",
+        Direction::Descending => "e.kp DESC, e.rest DESC",
+    };
     format!(
         "FROM rowhouse.entities e WHERE e.tid = $1 {home}
          AND (e.kp, e.rest) >= {start} AND (e.kp, e.rest) < {end} AND {LIVE}
-         ORDER BY e.kp, e.rest LIMIT {limit}"
+         ORDER BY {order} LIMIT {limit}"
     )
 }

@@ -4,10 +4,12 @@ mod common;
 
 use common::{command, key, n, name, number, open, options, put, refused, table, write};
 use rowhouse_env::SystemClock;
-use rowhouse_store::{Batch, Command, Condition, Conflict, Scan, Store as _, StoreError, Write};
+use rowhouse_store::{
+    Batch, Command, Condition, Conflict, Scan, Store as _, StoreError, Take, Write,
+};
 use rowhouse_store_postgres::direct::Direct;
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::KeyRange;
+use rowhouse_types::{Direction, KeyRange};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,8 @@ fn both_read_what_the_other_wrote() {
 
         let scan = Scan {
             ranges: vec![KeyRange::partition("p")],
+            direction: Direction::Ascending,
+            take: Take::Entities,
             filter: None,
             limit: 1000,
             max_bytes: 1 << 20,

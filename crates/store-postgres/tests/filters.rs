@@ -6,7 +6,7 @@ mod common;
 mod generator;
 
 use common::{commit, filter, key, open, page, put, record, scan_all, table};
-use generator::{expr_on, literal_text, print};
+use generator::{expr_on, literal_text, naive, print};
 use proptest::strategy::{Just, Strategy, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rowhouse_store::{Page, Scan, TableId};
@@ -75,6 +75,14 @@ impl Fixture {
             panic!("{text:.300}: {missing:?} are missing, {surplus:?} are too many");
         }
         found.len()
+    }
+
+    /// The same for a filter that is judged by other code too; what satisfies it.
+    async fn check_naively(&self, expr: &rowhouse_query::Expr) {
+        let text = print(expr);
+        let found = self.check(&text).await;
+        let holds = |row: &Row<'_>| naive::holds(expr, &naive::properties(row));
+        assert_eq!(found, rows(&self.everything).filter(holds).count(), "{text:.300}");
     }
 
     /// The property compared with the literal in all six ways.
@@ -291,6 +299,61 @@ async fn keys_and_timestamps(server: &TestPostgres) {
     }
 }
 
+/// Every function with every text, in the properties and in the keys: where the database judges itself, and where it
+/// lets pass what is judged afterwards.
+async fn functions(server: &TestPostgres) {
+    let fixture = Fixture::of(server, values()).await;
+    let quoted = |text: &str| literal_text(&Value::String(text.into()));
+    for text in TEXTS {
+        let text = quoted(text);
+        for function in ["startswith", "endswith", "contains"] {
+            fixture.check(&format!("{function}(v,{text})")).await;
+            fixture.check(&format!("not {function}(v,{text})")).await;
+            fixture.check(&format!("{function}(toupper(v),{text})")).await;
+        }
+        fixture.check(&format!("contains({text},v) or startswith(v,v) eq false")).await;
+        fixture.check(&format!("tolower(v) eq {text}")).await;
+        fixture.check(&format!("tolower(toupper(v)) le {text}")).await;
+    }
+    for operator in OPERATORS {
+        for number in ["0", "1", "2L", "1.5", "NaN", "-INF"] {
+            fixture.check(&format!("length(v) {operator} {number}")).await;
+            fixture.check(&format!("not (length(tolower(v)) {operator} {number})")).await;
+        }
+        for literal in ["true", "false"] {
+            fixture.check(&format!("contains(v,'a') {operator} {literal}")).await;
+            fixture.check(&format!("endswith(missing,'') {operator} {literal}")).await;
+            fixture.check(&format!("startswith(Timestamp,'') {operator} {literal}")).await;
+        }
+        fixture.check(&format!("toupper(RowKey) {operator} 'NOTHING'")).await;
+    }
+}
+
+/// Functions of keys, short and long.
+async fn functions_of_keys(server: &TestPostgres) {
+    let long = ["名".repeat(1024), "Ä".repeat(1023) + "b", "k".repeat(1024)];
+    let short = ["", "a", "A", "ä", "Ab", "aB", "'", "é", "e\u{301}", "\u{10FFFF}"];
+    let halves: Vec<_> = short.into_iter().chain(long.iter().map(|text| &**text)).collect();
+    let entities = halves.iter().flat_map(|p| halves.iter().map(|r| (key(p, r), record(&[]))));
+    let fixture = Fixture::new(server, entities.collect()).await;
+    for half in ["PartitionKey", "RowKey"] {
+        for text in ["", "a", "A", "ä", "b", "B", "e", "\u{301}", "名名", "kk", "\u{1}", "\u{0}"]
+        {
+            let text = literal_text(&Value::String(text.into()));
+            for function in ["startswith", "endswith", "contains"] {
+                fixture.check(&format!("{function}({half},{text})")).await;
+                fixture.check(&format!("{function}(tolower({half}),{text})")).await;
+            }
+            fixture.check(&format!("toupper({half}) gt {text}")).await;
+        }
+        for length in ["0", "1", "2", "1024"] {
+            fixture.check(&format!("length({half}) eq {length}")).await;
+        }
+    }
+    fixture.check("startswith(PartitionKey,RowKey) and length(RowKey) ge 1").await;
+    fixture.check("PartitionKey in ('a','ä') and RowKey in ('','名')").await;
+}
+
 /// Names are only ever names, whatever they look like.
 async fn names(server: &TestPostgres) {
     let longest = "n".repeat(limits::PROPERTY_NAME_UTF16_UNITS_MAX);
@@ -327,6 +390,11 @@ async fn large_filters(server: &TestPostgres) {
     let depth = limits::FILTER_DEPTH_MAX / 2 - 1;
     let deep = format!("{}v eq 3{}", "not (".repeat(depth), ")".repeat(depth));
     fixture.check(&deep).await;
+    let values = vec!["3"; limits::FILTER_LIST_VALUES_MAX].join(",");
+    fixture.check(&format!("v in ({values})")).await;
+    fixture
+        .check(&vec!["contains(tolower(v),'B')"; limits::FILTER_FUNCTIONS_MAX / 2].join(" or "))
+        .await;
     for (word, part) in [("or", "v eq 3"), ("and", "v ne 4"), ("or", "v"), ("or", "v eq 'b'")] {
         let joined = format!(" {word} {part}");
         let count = (limits::FILTER_BYTES_MAX - part.len()) / joined.len();
@@ -348,9 +416,10 @@ async fn random_filters(server: &TestPostgres) {
         (key(&format!("{}", n % 3), &format!("{n}")), record(&there))
     });
     let fixture = Fixture::new(server, entities.collect()).await;
-    let filters = expr_on(NAMES, value.clone());
+    let texts = proptest::sample::select(TEXTS).prop_map(str::to_owned).boxed();
+    let filters = expr_on(NAMES, value.clone(), texts);
     for _ in 0..200 {
-        fixture.check(&print(&chance.draw(&filters))).await;
+        fixture.check_naively(&chance.draw(&filters)).await;
     }
 }
 
@@ -387,13 +456,14 @@ macro_rules! checks {
 mod any_locale {
     checks! {
         rowhouse_testkit::TestPostgres::shared();
-        every_literal_and_comparison large_values negations keys_and_timestamps names large_filters random_filters
+        every_literal_and_comparison large_values negations keys_and_timestamps functions functions_of_keys
+        names large_filters random_filters
     }
 }
 
 mod icu_locale {
     checks! {
         super::common::icu_server();
-        texts_of_any_language keys_and_timestamps random_filters
+        texts_of_any_language keys_and_timestamps functions functions_of_keys random_filters
     }
 }

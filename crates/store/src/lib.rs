@@ -22,7 +22,7 @@ pub use batch::{Batch, Command, Committed, Condition, Write};
 pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
 pub use changes::{Change, Changes, ChangesWanted, Kept};
 pub use error::{BoxError, Conflict, StoreError};
-pub use scan::{Page, Scan};
+pub use scan::{Page, Scan, Take};
 pub use snapshot::Snapshot;
 
 use async_trait::async_trait;
@@ -43,7 +43,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads one entity at its latest committed state.
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError>;
 
-    /// Reads entities in key order within the ranges, those that satisfy the filter, until a limit of
+    /// Reads or counts entities in key order within the ranges, those that satisfy the filter, until a limit of
     /// the [`Scan`] is reached, with where to resume.
     ///
     /// A page is one snapshot of each partition it reads (of the whole page: *single-node*); two pages of one

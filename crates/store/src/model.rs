@@ -7,13 +7,13 @@
 use crate::{
     Account, AccountId, Batch, Change, Changes, ChangesWanted, Command, Committed, Condition,
     Conflict, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Write,
+    Take, Write,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, LimitExceeded, Record, Row, StoredPolicy, TableName,
-    Timestamp,
+    AccountName, Direction, EntityKey, FoldedName, LimitExceeded, Record, Row, StoredPolicy,
+    TableName, Timestamp,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -334,11 +334,14 @@ impl State {
         let entities = self.entities(table)?;
         let mut page = Page::default();
         let mut full = false;
-        let in_ranges = scan.ranges.iter().flat_map(|range| {
-            let inside =
-                move |key: &EntityKey| range.contains(key.partition.as_str(), key.row.as_str());
-            entities.iter().filter(move |(key, _)| inside(key))
-        });
+        let inside = |key: &EntityKey| {
+            let key = (key.partition.as_str(), key.row.as_str());
+            scan.ranges.iter().any(|range| range.contains(key.0, key.1))
+        };
+        let mut in_ranges: Vec<_> = entities.iter().filter(|(key, _)| inside(key)).collect();
+        if scan.direction == Direction::Descending {
+            in_ranges.reverse();
+        }
         for (key, record) in in_ranges {
             let (partition, row) = (key.partition.as_str(), key.row.as_str());
             let here = Some(rowhouse_types::Position::before(partition, row));
@@ -354,6 +357,10 @@ impl State {
             if full {
                 page.next = here;
                 break;
+            }
+            if scan.take == Take::Count {
+                page.counted += 1;
+                continue;
             }
             page.rows.push(&row);
             full = scan.limit <= page.rows.len() || scan.max_bytes <= page.rows.byte_len();

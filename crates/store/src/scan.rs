@@ -1,18 +1,22 @@
 //! What is read: ranges of keys, a filter, and when to stop.
 
 use rowhouse_query::Filter;
-use rowhouse_types::{KeyRange, Position, Rows};
+use rowhouse_types::{Direction, KeyRange, Position, Rows};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// One page of a query.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// Disjoint and in order; nothing outside is read.
+    /// Disjoint and in ascending order; nothing outside is read.
     pub ranges: Vec<KeyRange>,
+    /// Which end is read first.
+    pub direction: Direction,
+    /// Whether the entities are returned.
+    pub take: Take,
     /// Which of the entities in the ranges are wanted; all without.
     pub filter: Option<Arc<Filter>>,
-    /// Most entities in the page; at least 1.
+    /// Most entities in the page; at least 1. What is only counted has no limit, and no bytes.
     pub limit: usize,
     /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).
     pub max_bytes: usize,
@@ -20,11 +24,23 @@ pub struct Scan {
     pub deadline: Instant,
 }
 
+/// What is taken of the entities that are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Take {
+    /// They are returned.
+    #[default]
+    Entities,
+    /// They are counted.
+    Count,
+}
+
 /// What a scan found.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// The entities in key order.
+    /// The entities in the order asked for; none if they are only counted.
     pub rows: Rows,
+    /// How many there are, if they are only counted.
+    pub counted: u64,
     /// Where the next page starts; none if nothing is left in the ranges.
     ///
     /// Names a key that exists within the ranges at the time of the page: when limit or bytes ended the

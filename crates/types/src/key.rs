@@ -143,6 +143,29 @@ impl fmt::Debug for Position {
     }
 }
 
+/// A way through the order of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The first key first.
+    #[default]
+    Ascending,
+    /// The last key first.
+    Descending,
+}
+
+impl Direction {
+    /// The keys that are left when everything up to the key, and not the key itself, has been passed.
+    pub fn rest(self, key: &Position) -> KeyRange {
+        match self {
+            Self::Ascending => KeyRange { start: key.clone(), end: None },
+            Self::Descending => {
+                let end = Position::after(&key.partition, &key.row);
+                KeyRange { start: Position::min(), end: Some(end) }
+            }
+        }
+    }
+}
+
 /// Keys from `start` on and before `end`; without `end`, to the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {

@@ -56,8 +56,13 @@ pub const CHANGES_WAITING_MAX: usize = 256;
 /// Longest `$filter`, in bytes after decoding. Ours: twice what fits into a URL of the original,
 /// so that no filter that works there is refused here.
 pub const FILTER_BYTES_MAX: usize = 32 * 1024;
-/// Deepest nesting of parentheses and `not` in a `$filter`. Ours.
+/// Deepest nesting of parentheses, `not` and functions in a `$filter`. Ours.
 pub const FILTER_DEPTH_MAX: usize = 128;
+/// Most functions in a `$filter`, each counted for every literal that it is compared with. Ours: each goes through a
+/// whole text for every entity.
+pub const FILTER_FUNCTIONS_MAX: usize = 128;
+/// Most values in all lists (`in`) of a `$filter`. Ours: each is a comparison for every entity.
+pub const FILTER_LIST_VALUES_MAX: usize = 2000;
 /// Most key ranges that a plan keeps apart; a filter that names more is read as one range. Ours.
 pub const PLAN_RANGES_MAX: usize = 256;
 /// Most names in `$select`. Azure.

@@ -262,7 +262,7 @@ mod tests {
                 if let Some(record) = shown {
                     let mut page = Vec::new();
                     let row = Row { partition, row, record };
-                    crate::entity::write_page(&mut page, &cx, std::iter::once(Ok(row)), usize::MAX).unwrap();
+                    crate::entity::write_page(&mut page, &cx, None, std::iter::once(Ok(row)), usize::MAX).unwrap();
                     let mut page: Value = serde_json::from_slice(&page).unwrap();
                     entity = page["value"][0].take();
                 } else if level == Metadata::Full {

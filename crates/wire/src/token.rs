@@ -7,6 +7,7 @@
 use base64::Engine as _;
 use base64::alphabet::{Alphabet, Symbol};
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use rowhouse_types::Direction;
 
 /// Base64 whose last two digits are not among the characters that URLs give a meaning, nor `-`, which
 /// is the padding.
@@ -24,6 +25,27 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&ALPHABET, GeneralPurposeConf
 pub fn encode(key: &str) -> String {
     let text = BASE64.encode(key);
     format!("1!{}!{text}", text.len())
+}
+
+/// What the tokens of an answer in descending order begin with: no key holds U+0000. A version, and the direction.
+const DESCENDING: &str = "\u{0}1d";
+
+/// Writes a key as a token of an answer in that order.
+pub fn encode_in(direction: Direction, key: &str) -> String {
+    match direction {
+        Direction::Ascending => encode(key),
+        Direction::Descending => encode(&[DESCENDING, key].concat()),
+    }
+}
+
+/// Reads back what [`encode_in`] wrote for the same order; nothing for any other text.
+pub fn decode_in(direction: Direction, text: &str) -> Option<String> {
+    let key = decode(text)?;
+    match direction {
+        Direction::Ascending if key.starts_with('\0') => None,
+        Direction::Ascending => Some(key),
+        Direction::Descending => key.strip_prefix(DESCENDING).map(str::to_owned),
+    }
 }
 
 /// Reads back what [`encode`] wrote; nothing for any other text.
@@ -52,6 +74,20 @@ mod tests {
         for (key, token) in cases {
             assert_eq!(encode(key), token);
             assert_eq!(decode(token).as_deref(), Some(key));
+        }
+    }
+
+    /// A token of one order is none of the other.
+    #[test]
+    fn tokens_of_orders() {
+        use Direction::{Ascending, Descending};
+        for key in ["", "p", "é😀"] {
+            assert_eq!(encode_in(Ascending, key), encode(key));
+            for (written, read) in [(Ascending, Descending), (Descending, Ascending)] {
+                let token = encode_in(written, key);
+                assert_eq!(decode_in(written, &token).as_deref(), Some(key));
+                assert_eq!(decode_in(read, &token), None);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the examples of the README as typed, against a server on the default port.
+"""Runs the examples of the README and of docs/extensions.md as typed, against a server on the default port.
 
-    run.py [README.md]
+    run.py [PAGE...]
 
 An example is the fenced block that follows `<!-- run: python -->` or `<!-- run: js -->`. It is run without changes
 and must succeed. Run it with the Python of .work/venv, which make prepares.
@@ -40,21 +40,25 @@ def run(number, language, text):
     return done.returncode == 0
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("readme", nargs="?", type=pathlib.Path, default=ROOT / "README.md")
-    readme = ap.parse_args().readme
-    if not readme.exists():
-        print("NOT VERIFIED: there is no README.md whose examples could be run")
-        print("0 passed, 0 failed, 0 skipped")
-        return 0
-    text = readme.read_text()
+def examples_of(page):
+    """The examples of a page; none, and a complaint, if a marker marks nothing."""
+    text = page.read_text()
     examples = MARKED.findall(text)
     if not examples or len(examples) != len(MARKER.findall(text)):
-        print(f"{readme.name} has {len(examples)} examples to run and {len(MARKER.findall(text))} markers: put <!-- run: python --> "
+        print(f"{page.name} has {len(examples)} examples to run and {len(MARKER.findall(text))} markers: put <!-- run: python --> "
               "or <!-- run: js --> on the line before each fenced block that must run")
+        return []
+    return examples
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("pages", nargs="*", type=pathlib.Path, default=[ROOT / "README.md", ROOT / "docs" / "extensions.md"])
+    found = [examples_of(page) for page in ap.parse_args().pages]
+    if not all(found):
         print("0 passed, 1 failed, 0 skipped")
         return 1
+    examples = sum(found, [])
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     (WORK / "node_modules").symlink_to(ROOT / "tests" / "sdk" / "js" / "node_modules")

@@ -62,7 +62,7 @@ async fn changeset(
     let mut operations = Vec::with_capacity(parts.len());
     let mut echoes = Vec::with_capacity(parts.len());
     for (index, part) in parts.iter().enumerate() {
-        let failure = match parse_write(prefix, part) {
+        let failure = match parse_write(cx, prefix, part) {
             Ok((Operation::Write(operation), level, prefer)) => {
                 echoes.push((Echo::of(cx.base, &operation, prefer), level, prefer));
                 operations.push(operation);
@@ -182,12 +182,12 @@ async fn lone_query(
     ids: &Ids,
 ) -> Result<Reply, Failure> {
     let parsed = head(prefix, part).and_then(|head| {
-        let route = router::route(&head)?;
+        let route = router::route(&head, cx.strict)?;
         let known = matches!(route, Route::GetEntity(_) | Route::QueryEntities(_));
         if !known {
             return Err(Failure::NotInBatch);
         }
-        Ok((router::operation(route, &head, part.body)?, head.metadata()?))
+        Ok((router::operation(route, &head, part.body, cx.strict)?, head.metadata()?))
     });
     let answer = match parsed {
         Ok((operation, level)) => dispatch(Context { level, prefer: None, ..cx }, operation).await,
@@ -209,13 +209,14 @@ async fn lone_query(
 }
 
 fn parse_write(
+    cx: Context<'_>,
     prefix: &str,
     part: &Part<'_>,
 ) -> Result<(Operation, Metadata, Option<Prefer>), Failure> {
     let head = head(prefix, part)?;
-    let route = router::route(&head)?;
+    let route = router::route(&head, cx.strict)?;
     let level = head.metadata()?;
-    Ok((router::operation(route, &head, part.body)?, level, head.prefer()))
+    Ok((router::operation(route, &head, part.body, cx.strict)?, level, head.prefer()))
 }
 
 /// The URL of a part may be absolute or not, and name a host that only the client knows: its path counts.

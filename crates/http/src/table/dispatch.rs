@@ -13,6 +13,7 @@ use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
 use rowhouse_wire::{entity, tables, token, uri, xml};
+use std::borrow::Cow;
 use std::time::Instant;
 
 /// Everything that a handler may need beside the operation.
@@ -30,6 +31,8 @@ pub(crate) struct Context<'a> {
     /// When a page ends even if it is short.
     pub(crate) deadline: Instant,
     pub(crate) now: Timestamp,
+    /// Without extensions.
+    pub(crate) strict: bool,
 }
 
 /// Carries the operation out.
@@ -69,12 +72,22 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::plain(StatusCode::NO_CONTENT))
         }
         Operation::QueryEntities(query) => query_entities(cx, query).await,
+        Operation::CountEntities { table, filter } => {
+            let counted = cx.tables.count(caller, &table, filter, cx.deadline).await?;
+            let mut reply = Reply::empty(StatusCode::OK);
+            reply.push("Content-Type", "text/plain;charset=utf-8");
+            let plan = format!("{}; examined={}; returned=0", counted.plan, counted.examined);
+            cx.push_plan(&mut reply, plan.clone());
+            reply.plan = Some(plan);
+            reply.body = counted.count.to_string().into_bytes();
+            Ok(reply)
+        }
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
             let mut reply = Reply::json(StatusCode::OK, cx.level, body);
             reply.push_etag(record.as_ref().timestamp());
-            reply.push("x-rowhouse-plan", "point; examined=1; returned=1");
+            cx.push_plan(&mut reply, "point; examined=1; returned=1");
             Ok(reply)
         }
         Operation::Write(operation) => {
@@ -107,14 +120,22 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
 }
 
 async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, Failure> {
-    let QueryEntities { table, filter, select, top, from } = query;
-    let page = EntityQuery { filter, from, limit: top, deadline: cx.deadline };
+    let QueryEntities { table, filter, order, count, select, top, from } = query;
+    // Whoever goes on has been told.
+    let count = if count && from.is_none() {
+        let counted = cx.tables.count(cx.caller(), &table, filter.clone(), cx.deadline).await?;
+        Some(counted.count)
+    } else {
+        None
+    };
+    let direction = order.map(|order| order.direction).unwrap_or_default();
+    let page = EntityQuery { filter, order, from, limit: top, deadline: cx.deadline };
     let page = cx.tables.query(cx.caller(), &table, page).await?;
     let mut body = Vec::with_capacity(page.rows.byte_len() * 2 + 128);
     let encoding = cx.encoding(&table, select.as_ref());
     let limit = limits::PAGE_REPLY_BYTES_MAX;
-    let written =
-        entity::write_page(&mut body, &encoding, page.rows.iter(), limit).map_err(corrupt)?;
+    let written = entity::write_page(&mut body, &encoding, count, page.rows.iter(), limit)
+        .map_err(corrupt)?;
     let mut reply = Reply::json(StatusCode::OK, cx.level, body);
     // What did not fit is where the next page starts.
     let next = match page.rows.iter().nth(written) {
@@ -122,11 +143,14 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
         None => Ok(page.next),
     };
     if let Some(next) = next.map_err(corrupt)? {
-        reply.push("x-ms-continuation-NextPartitionKey", token::encode(&next.partition));
-        reply.push("x-ms-continuation-NextRowKey", token::encode(&next.row));
+        reply.push(
+            "x-ms-continuation-NextPartitionKey",
+            token::encode_in(direction, &next.partition),
+        );
+        reply.push("x-ms-continuation-NextRowKey", token::encode_in(direction, &next.row));
     }
     let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, written);
-    reply.push("x-rowhouse-plan", plan.clone());
+    cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
 }
@@ -203,6 +227,13 @@ impl Echo {
 impl<'a> Context<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// Says how the answer was found: the original does not.
+    fn push_plan(&self, reply: &mut Reply, plan: impl Into<Cow<'static, str>>) {
+        if !self.strict {
+            reply.push("x-rowhouse-plan", plan);
+        }
     }
 
     /// What to say of an operation that cannot be carried out: that it is not allowed or has no table goes

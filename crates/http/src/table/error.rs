@@ -5,7 +5,7 @@
 
 use http::StatusCode;
 use rowhouse_auth::AuthError;
-use rowhouse_query::FilterError;
+use rowhouse_query::{FilterError, OrderError};
 use rowhouse_service_account::AccountError;
 use rowhouse_service_table::TableError;
 use rowhouse_types::{Denied, NameError, PropertyError, limits};
@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     ForeignHost,
     /// `$filter`
     Filter(FilterError),
+    /// `$orderby`
+    Order(OrderError),
     /// The JSON of an entity.
     Entity(EntityError),
     /// A key in an insert that is not a String.
@@ -166,6 +168,7 @@ impl Failure {
                 "This request is not authorized to perform this operation.",
             ),
             Self::Filter(error) => filter(error),
+            Self::Order(error) => invalid_input(error.to_string()),
             Self::Entity(error) => entity(error),
             Self::KeyMissing => answer(
                 400,
@@ -333,7 +336,7 @@ fn busy() -> Answer {
 }
 
 /// It may have been done or not: whoever asked repeats what is safe to repeat.
-fn outcome_unknown() -> Answer {
+fn timed_out() -> Answer {
     answer(
         500,
         "OperationTimedOut",
@@ -418,7 +421,8 @@ fn table(error: &TableError) -> Answer {
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),
-        TableError::OutcomeUnknown(_) => outcome_unknown(),
+        TableError::OrderOfPartitions => invalid_input(OrderError::NotOfKeys.to_string()),
+        TableError::OutcomeUnknown(_) | TableError::TooManyToCount => timed_out(),
         TableError::Corrupt(_) => internal(),
     }
 }
@@ -428,7 +432,7 @@ fn account(error: &AccountError) -> Answer {
         AccountError::NotFound => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
         AccountError::Denied(reason) => denied(*reason),
         AccountError::Busy | AccountError::Unavailable(_) => busy(),
-        AccountError::OutcomeUnknown(_) => outcome_unknown(),
+        AccountError::OutcomeUnknown(_) => timed_out(),
         AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
     }
 }
@@ -461,7 +465,11 @@ fn auth(error: AuthError) -> Answer {
 
 fn filter(error: &FilterError) -> Answer {
     match error {
-        FilterError::Syntax { .. } => invalid_input(error.to_string()),
+        FilterError::Syntax { .. }
+        | FilterError::Signature(_)
+        | FilterError::Operands { .. }
+        | FilterError::TooManyFunctions
+        | FilterError::TooManyValues => invalid_input(error.to_string()),
         FilterError::NullLiteral => invalid_input(NOT_VALID),
         FilterError::NullOrder(comparison) => invalid_input(format!(
             "The operator '{comparison}' is not supported for the 'null' literal; only equality \
@@ -581,6 +589,7 @@ wrap! {
     AccountError => Account,
     AuthError => Auth,
     FilterError => Filter,
+    OrderError => Order,
     EntityError => Entity,
     ResourceError => Resource,
     MediaError => Media,

@@ -78,6 +78,8 @@ pub struct TableHandlerConfig {
     pub max_body_bytes: usize,
     /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
     pub trust_forwarded: bool,
+    /// No extensions: what the original does not know is answered as it answers that.
+    pub strict: bool,
     /// What becomes of requests to an account whose key is public.
     pub public_key: PublicKey,
     /// Names by which this server is called, beside addresses and `localhost`.
@@ -267,7 +269,7 @@ impl TableHandler {
         if let Some(error) = query_error {
             return Err(error.into());
         }
-        let route = router::route(&head)?;
+        let route = router::route(&head, self.config.strict)?;
         progress.operation = route.name();
         progress.changes = route.is_write() || route == router::Route::Batch;
         if address.secondary && route.is_write() {
@@ -302,6 +304,7 @@ impl TableHandler {
             prefer: progress.form.prefer,
             deadline: Instant::now() + page_time(&head)?,
             now,
+            strict: self.config.strict,
         };
         if let router::Route::Changes(name) = route {
             let asker = Asker { authenticator, address: &address, head: &head, version: assumed };
@@ -317,7 +320,7 @@ impl TableHandler {
             return batch::run(cx, address.prefix, request, &ids).await;
         }
         let _ticket = self.admission.enter(account.id, route.is_scan()).await?;
-        let operation = router::operation(route, &head, body)?;
+        let operation = router::operation(route, &head, body, cx.strict)?;
         dispatch::dispatch(cx, operation).await
     }
 

@@ -7,7 +7,7 @@
 use super::error::Failure;
 use super::head::Head;
 use http::header::{CONTENT_TYPE, IF_MATCH};
-use rowhouse_query::Filter;
+use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
     Action, Bookmark, ChangesFrom, Operation as EntityOperation, TableError,
 };
@@ -31,6 +31,8 @@ pub(crate) enum Route {
     GetPolicies(String),
     SetPolicies(String),
     QueryEntities(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    CountEntities(String),
     /// Ours, not the original's: `docs/extensions.md`.
     Changes(String),
     GetEntity(Target),
@@ -68,6 +70,10 @@ pub(crate) enum Operation {
     GetPolicies(TableName),
     SetPolicies(TableName, Vec<StoredPolicy>),
     QueryEntities(QueryEntities),
+    CountEntities {
+        table: TableName,
+        filter: Option<Filter>,
+    },
     GetEntity {
         table: TableName,
         key: EntityKey,
@@ -94,6 +100,9 @@ pub(crate) struct Refused {
 pub(crate) struct QueryEntities {
     pub(crate) table: TableName,
     pub(crate) filter: Option<Filter>,
+    pub(crate) order: Option<Order>,
+    /// Say how many there are in all.
+    pub(crate) count: bool,
     pub(crate) select: Option<Select>,
     pub(crate) top: usize,
     pub(crate) from: Option<Position>,
@@ -120,6 +129,7 @@ impl Route {
             Self::GetPolicies(_) => "GetTableAcl",
             Self::SetPolicies(_) => "SetTableAcl",
             Self::QueryEntities(_) => "QueryEntities",
+            Self::CountEntities(_) => "CountEntities",
             Self::Changes(_) => "QueryChanges",
             Self::GetEntity(_) => "GetEntity",
             Self::Insert(_) => "InsertEntity",
@@ -141,6 +151,7 @@ impl Route {
             | Self::GetTable(_)
             | Self::GetPolicies(_)
             | Self::QueryEntities(_)
+            | Self::CountEntities(_)
             | Self::Changes(_)
             | Self::GetEntity(_)
             | Self::GetProperties
@@ -180,7 +191,10 @@ impl Route {
 
     /// Whether it may read much: admitted separately, so that point reads never wait for it.
     pub(crate) fn is_scan(&self) -> bool {
-        matches!(self, Self::QueryEntities(_) | Self::QueryTables | Self::Changes(_))
+        matches!(
+            self,
+            Self::QueryEntities(_) | Self::CountEntities(_) | Self::QueryTables | Self::Changes(_)
+        )
     }
 
     /// Largest body, in bytes; none where no body is meant.
@@ -202,7 +216,9 @@ pub(crate) fn speaks_xml(head: &Head<'_>) -> bool {
 }
 
 /// Verb, path and options; the body comes later.
-pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
+///
+/// A strict server knows no extension.
+pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
     let verb = head.verb()?;
     let resource = match uri::parse_resource(head.path) {
         Err(ResourceError::KeyCount { table }) if table != "Tables" => {
@@ -221,11 +237,21 @@ pub(crate) fn route(head: &Head<'_>) -> Result<Route, Failure> {
         (Resource::Entities(table), "GET", Some("acl")) => Ok(Route::GetPolicies(table)),
         (Resource::Entities(table), "PUT", Some("acl")) => Ok(Route::SetPolicies(table)),
         (Resource::Entities(_), _, Some("acl")) => Err(Failure::Verb),
-        (Resource::Entities(table), "GET", Some("changes")) => {
+        (Resource::Entities(table), "GET", Some("changes")) if !strict => {
             only_options(head, &["$top", "$format"])?;
             Ok(Route::Changes(table))
         }
         (Resource::Entities(_), _, Some(_)) => Err(Failure::ParameterValue),
+        (Resource::Count(_), ..) if strict => Err(Failure::Resource(ResourceError::Syntax)),
+        (Resource::Count(table), "GET", _) => {
+            only_options(head, &["$filter", "$format"])?;
+            Ok(Route::CountEntities(table))
+        }
+        (Resource::Entities(table), "GET", _) if !strict => {
+            let options = ["$filter", "$select", "$top", "$format", "$orderby", "$count"];
+            only_options(head, &options)?;
+            Ok(Route::QueryEntities(table))
+        }
         (resource, verb, _) => {
             only_options(head, &["$filter", "$select", "$top", "$format"])?;
             odata_route(resource, verb)
@@ -293,10 +319,15 @@ pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), F
 }
 
 /// The whole request, with its body.
-pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Operation, Failure> {
+pub(crate) fn operation(
+    route: Route,
+    head: &Head<'_>,
+    body: &[u8],
+    strict: bool,
+) -> Result<Operation, Failure> {
     Ok(match route {
         Route::QueryTables => Operation::QueryTables {
-            filter: filter(head)?,
+            filter: filter(head, strict)?,
             top: top(head)?,
             from: token_of(head, "NextTableName")?.map(|name| FoldedName::of(&name)),
         },
@@ -313,11 +344,16 @@ pub(crate) fn operation(route: Route, head: &Head<'_>, body: &[u8]) -> Result<Op
         }
         Route::QueryEntities(name) => Operation::QueryEntities(QueryEntities {
             table: table_name(name)?,
-            filter: filter(head)?,
+            filter: filter(head, strict)?,
+            order: order(head)?,
+            count: count(head)?,
             select: select(head)?,
             top: top(head)?,
             from: position(head)?,
         }),
+        Route::CountEntities(name) => {
+            Operation::CountEntities { table: table_name(name)?, filter: filter(head, strict)? }
+        }
         Route::GetEntity(target) => {
             let (table, key) = target.parse()?;
             Operation::GetEntity { table, key, select: select(head)? }
@@ -407,11 +443,27 @@ fn table_name(text: impl AsRef<str> + Into<Box<str>>) -> Result<TableName, Failu
     TableName::new(text).map_err(Failure::TableName)
 }
 
-fn filter(head: &Head<'_>) -> Result<Option<Filter>, Failure> {
+fn filter(head: &Head<'_>, strict: bool) -> Result<Option<Filter>, Failure> {
     Ok(match head.query.get("$filter") {
+        Some(text) if strict => Filter::parse_original(text)?,
         Some(text) => Filter::parse(text)?,
         None => None,
     })
+}
+
+fn order(head: &Head<'_>) -> Result<Option<Order>, Failure> {
+    Ok(match head.query.get("$orderby") {
+        Some(text) => Order::parse(text)?,
+        None => None,
+    })
+}
+
+fn count(head: &Head<'_>) -> Result<bool, Failure> {
+    match head.query.get("$count") {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Failure::OptionValue),
+    }
 }
 
 fn select(head: &Head<'_>) -> Result<Option<Select>, Failure> {
@@ -462,9 +514,15 @@ fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {
     }
 }
 
+/// Where the page before ended: in the order that is asked for, and no other.
 fn position(head: &Head<'_>) -> Result<Option<Position>, Failure> {
-    let partition = token_of(head, "NextPartitionKey")?;
-    let row = token_of(head, "NextRowKey")?;
+    let direction = order(head)?.map(|order| order.direction).unwrap_or_default();
+    let key = |name| match head.query.get(name) {
+        None | Some("") => Ok(None),
+        Some(text) => token::decode_in(direction, text).map(Some).ok_or(Failure::OptionValue),
+    };
+    let partition = key("NextPartitionKey")?;
+    let row = key("NextRowKey")?;
     if partition.is_none() && row.is_some() {
         return Err(Failure::OptionValue);
     }

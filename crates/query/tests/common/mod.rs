@@ -2,16 +2,18 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod naive;
+
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use rowhouse_query::{Comparison, Expr};
+use rowhouse_query::{Call, Comparison, Expr, Test, Text};
 use rowhouse_types::{Guid, Record, RecordBuilder, Row, Timestamp, Value};
 use std::fmt::Write;
 
 /// Halves of keys and String values: few letters, so that collisions are common; empty ones, quotes,
-/// and characters of one to four bytes.
+/// characters of one to four bytes, and letters whose other case is a letter of its own or none.
 pub(crate) fn text() -> impl Strategy<Value = String> {
-    prop_oneof![3 => "[ab]{0,1}", 1 => "[ab'é\u{FFFD}😀]{0,2}"]
+    prop_oneof![3 => "[ab]{0,1}", 1 => "[ab'é\u{FFFD}😀]{0,2}", 1 => "[aAbBÉéßΣ𐐀]{0,3}"]
 }
 
 /// A value of any type, from few.
@@ -63,16 +65,81 @@ pub(crate) fn expr() -> impl Strategy<Value = Expr> {
     nested(prop_oneof![
         12 => on_key,
         8 => whole_key,
-        6 => leaf(names, value()),
+        6 => prefix_of_key(),
+        6 => leaf(names, value(), text().boxed()),
     ])
 }
 
-/// A condition on any of these properties, with literals of that kind.
+/// A condition on any of these properties, with literals and texts of that kind.
 pub(crate) fn expr_on(
     names: &'static [&'static str],
     literals: impl Strategy<Value = Value> + 'static,
+    texts: BoxedStrategy<String>,
 ) -> impl Strategy<Value = Expr> {
-    nested(leaf(names, literals))
+    nested(leaf(names, literals, texts))
+}
+
+/// How a key begins, said in every way.
+fn prefix_of_key() -> impl Strategy<Value = Expr> {
+    let key = prop::sample::select(vec!["PartitionKey", "RowKey"]);
+    (key, text(), comparison(), any::<bool>()).prop_map(|(key, prefix, comparison, literal)| {
+        let (text, part) = (Text::Property(key.into()), Text::Literal(prefix.into()));
+        let call = Call::Test { test: Test::StartsWith, text, part };
+        Expr::Call { call, comparison, literal: Value::Boolean(literal) }
+    })
+}
+
+/// A text that depends on a property.
+fn made_text(names: &'static [&'static str]) -> impl Strategy<Value = Text> {
+    let property = prop::sample::select(names).prop_map(|name| Text::Property(name.into()));
+    property.prop_recursive(2, 4, 1, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|inner| Text::Lower(Box::new(inner))),
+            inner.prop_map(|inner| Text::Upper(Box::new(inner))),
+        ]
+    })
+}
+
+/// A function, in the form that parsing gives: not of literals alone.
+fn call(
+    names: &'static [&'static str],
+    texts: BoxedStrategy<String>,
+) -> impl Strategy<Value = Expr> {
+    let which = prop::sample::select(vec![Test::StartsWith, Test::EndsWith, Test::Contains]);
+    let either = |texts: BoxedStrategy<String>| {
+        prop_oneof![
+            3 => texts.prop_map(|text| Text::Literal(text.into())),
+            1 => made_text(names),
+        ]
+    };
+    let of = |call, comparison, literal| Expr::Call { call, comparison, literal };
+    let looked_for = (
+        which,
+        made_text(names),
+        either(texts.clone()),
+        any::<bool>(),
+        comparison(),
+        any::<bool>(),
+    );
+    let number = prop_oneof![
+        (-1..5).prop_map(Value::Int32),
+        (-1..5i64).prop_map(Value::Int64),
+        prop::sample::select(vec![0.0, 1.5, 2.0, f64::INFINITY]).prop_map(Value::Double),
+    ];
+    let made = made_text(names)
+        .prop_filter("a property alone is none", |text| !matches!(text, Text::Property(_)));
+    prop_oneof![
+        4 => looked_for.prop_map(move |(test, a, b, swapped, comparison, literal)| {
+            let (text, part) = if swapped { (b, a) } else { (a, b) };
+            of(Call::Test { test, text, part }, comparison, Value::Boolean(literal))
+        }),
+        2 => (made, comparison(), texts).prop_map(move |(text, comparison, literal)| {
+            of(Call::Text(text), comparison, Value::String(literal.into()))
+        }),
+        2 => (made_text(names), comparison(), number).prop_map(move |(text, comparison, literal)| {
+            of(Call::Length(text), comparison, literal)
+        }),
+    ]
 }
 
 fn compare(name: &str, comparison: Comparison, literal: Value) -> Expr {
@@ -82,11 +149,13 @@ fn compare(name: &str, comparison: Comparison, literal: Value) -> Expr {
 fn leaf(
     names: &'static [&'static str],
     literals: impl Strategy<Value = Value> + 'static,
+    texts: BoxedStrategy<String>,
 ) -> impl Strategy<Value = Expr> {
     let name = prop::sample::select(names);
     let comparison = (name.clone(), comparison(), literals);
     prop_oneof![
         4 => comparison.prop_map(|(name, op, literal)| compare(name, op, literal)),
+        3 => call(names, texts),
         1 => name.prop_map(|name| Expr::Property(name.into())),
         1 => any::<bool>().prop_map(Expr::Constant),
     ]
@@ -158,8 +227,35 @@ pub(crate) fn print(expr: &Expr) -> String {
         Expr::Compare { property, comparison, literal } => {
             format!("{property} {} {}", operator(*comparison), literal_text(literal))
         }
+        Expr::Call { call, comparison, literal } => {
+            format!("{} {} {}", print_call(call), operator(*comparison), literal_text(literal))
+        }
         Expr::Property(name) => name.to_string(),
         Expr::Constant(value) => value.to_string(),
+    }
+}
+
+fn print_call(call: &Call) -> String {
+    match call {
+        Call::Text(text) => print_text(text),
+        Call::Length(text) => format!("length({})", print_text(text)),
+        Call::Test { test, text, part } => {
+            let name = match test {
+                Test::StartsWith => "startswith",
+                Test::EndsWith => "endswith",
+                Test::Contains => "contains",
+            };
+            format!("{name}({},{})", print_text(text), print_text(part))
+        }
+    }
+}
+
+fn print_text(text: &Text) -> String {
+    match text {
+        Text::Property(name) => name.to_string(),
+        Text::Literal(text) => format!("'{}'", text.replace('\'', "''")),
+        Text::Lower(inner) => format!("tolower({})", print_text(inner)),
+        Text::Upper(inner) => format!("toupper({})", print_text(inner)),
     }
 }
 

@@ -8,10 +8,10 @@ use rowhouse_service_backup::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
-    Batch, Command, Condition, NewAccount, Placement, Scan, Store, Table, TableId, Write,
+    Batch, Command, Condition, NewAccount, Placement, Scan, Store, Table, TableId, Take, Write,
 };
 use rowhouse_types::{
-    EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
+    Direction, EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,7 +148,8 @@ impl World {
     pub(crate) async fn entities(&self, table: TableId) -> Vec<(String, Vec<u8>)> {
         let deadline = Instant::now() + DAY;
         let (ranges, limit, max_bytes) = (vec![KeyRange::all()], usize::MAX, usize::MAX);
-        let scan = Scan { ranges, filter: None, limit, max_bytes, deadline };
+        let (direction, take) = (Direction::Ascending, Take::Entities);
+        let scan = Scan { ranges, direction, take, filter: None, limit, max_bytes, deadline };
         let page = self.store.scan(table, scan).await.unwrap();
         let row = |row: rowhouse_types::Row<'_>| {
             (format!("{:?} {:?}", row.partition, row.row), row.record.as_bytes().to_vec())

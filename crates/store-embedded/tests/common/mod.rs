@@ -1,10 +1,11 @@
 //! What the tests of this crate have in common.
 
 use rowhouse_store::{
-    Batch, Command, Condition, NewAccount, Page, Placement, Scan, Store, TableId, Write,
+    Batch, Command, Condition, NewAccount, Page, Placement, Scan, Store, TableId, Take, Write,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, KeyRange, Record, RecordBuilder, TableName, Timestamp, ValueRef,
+    AccountName, Direction, EntityKey, KeyRange, Record, RecordBuilder, TableName, Timestamp,
+    ValueRef,
 };
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,8 @@ pub(crate) async fn page(store: &dyn Store, table: TableId, range: KeyRange) -> 
 pub(crate) fn scan_of(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
+        direction: Direction::Ascending,
+        take: Take::Entities,
         filter: None,
         limit: usize::MAX,
         max_bytes: usize::MAX,

@@ -3,11 +3,11 @@
 use super::Engine;
 use crate::{
     Account, AccountId, Batch, Command, Committed, Condition, Conflict, NewAccount, Page,
-    Placement, Scan, Store, StoreError, TableId, Write,
+    Placement, Scan, Store, StoreError, TableId, Take, Write,
 };
 use rowhouse_query::Filter;
 use rowhouse_types::{
-    EntityKey, KeyRange, Position, Record, RecordBuilder, Row, Timestamp, ValueRef,
+    Direction, EntityKey, KeyRange, Position, Record, RecordBuilder, Row, Timestamp, ValueRef,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,6 +116,8 @@ pub(super) fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> (usi
 pub fn scan_of(ranges: Vec<KeyRange>) -> Scan {
     Scan {
         ranges,
+        direction: Direction::Ascending,
+        take: Take::Entities,
         filter: None,
         limit: usize::MAX,
         max_bytes: usize::MAX,
@@ -139,7 +141,16 @@ pub async fn page(store: &dyn Store, table: TableId, scan: Scan) -> Page {
 
 /// The ranges from the place on.
 pub(super) fn resume(ranges: &[KeyRange], from: &Position) -> Vec<KeyRange> {
-    let rest = KeyRange { start: from.clone(), end: None };
+    resume_in(Direction::Ascending, ranges, from)
+}
+
+/// The ranges from the place on, in that direction.
+pub(super) fn resume_in(
+    direction: Direction,
+    ranges: &[KeyRange],
+    from: &Position,
+) -> Vec<KeyRange> {
+    let rest = direction.rest(from);
     ranges.iter().filter_map(|range| range.intersect(&rest)).collect()
 }
 

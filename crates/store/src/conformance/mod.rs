@@ -108,6 +108,14 @@ macro_rules! conformance_suite {
                 "Scans return what is in their ranges and examine nothing else.";
             All scans::scan_applies_its_filter
                 "Scans return exactly the entities that satisfy the filter.";
+            All scans::functions_judge_texts_alike
+                "Functions of a filter judge the texts of every language alike, whatever the language of the database.";
+            All scans::functions_look_at_every_page
+                "A filter with functions loses and repeats nothing, however small the pages and however many entities it rejects.";
+            All scans::scan_goes_backwards
+                "A descending scan returns what an ascending one does, the other way round, however small its pages.";
+            All scans::scan_only_counts
+                "A scan that counts finds as many entities as one that returns them, and a part of them when its time is over.";
             All scans::scan_ends_at_its_limit
                 "A page holds at most as many entities as asked for and names where the next one starts.";
             All scans::scan_ends_at_its_bytes

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const TABLES: [&str; 3] = ["One", "Two", "Three"];
 const PARTITIONS: [&str; 3] = ["", "a", "ab"];
 const ROWS: [&str; 4] = ["", "a", "b", "😀"];
-const FILTERS: [&str; 10] = [
+const FILTERS: [&str; 14] = [
     "",
     "n eq 1",
     "n gt 0 and m lt 2",
@@ -40,6 +40,10 @@ const FILTERS: [&str; 10] = [
     "RowKey gt 'a' and n ge 0",
     "PartitionKey gt 'a' or RowKey le 'a'",
     "missing eq true",
+    "startswith(RowKey,'a') and not (length(s) gt 1)",
+    "toupper(s) ge 'A'",
+    "n in (1,2) or contains(s,'a') ne true",
+    "endswith(tolower(PartitionKey),'a') or contains(s,RowKey)",
 ];
 
 #[derive(Clone, Debug)]
@@ -353,6 +357,8 @@ impl Side {
             Step::Scan { table, ranges, filter: text, limit, bytes } => {
                 let scan = Scan {
                     ranges: ranges.0.clone(),
+                    direction: rowhouse_types::Direction::Ascending,
+                    take: crate::Take::Entities,
                     filter: filter(text),
                     limit: *limit,
                     max_bytes: *bytes,

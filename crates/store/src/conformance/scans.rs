@@ -2,11 +2,11 @@
 
 use super::Engine;
 use super::fixture::{
-    command, content, filter, key, keys, next, number, open, page, put, read_all, resume, rows,
-    scan_all, scan_of, write, write_all,
+    command, content, filter, key, keys, next, number, open, page, put, read_all, record, resume,
+    resume_in, rows, scan_all, scan_of, write, write_all,
 };
-use crate::{Condition, Page, Scan, Store, TableId, Write};
-use rowhouse_types::{KeyRange, Position};
+use crate::{Condition, Page, Scan, Store, TableId, Take, Write};
+use rowhouse_types::{Direction, KeyRange, Position, ValueRef};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -156,6 +156,184 @@ pub async fn scan_applies_its_filter(engine: &dyn Engine) {
         let page = page(&*store, table, Scan { filter: filter(text), ..scan_all() }).await;
         assert_eq!(keys(&page), *wanted, "{text}");
         assert_eq!(page.next, None, "{text}");
+    }
+}
+
+/// Entities whose property `v` is that text; two without one, and one without the property.
+async fn of_texts(engine: &dyn Engine, texts: &[&str]) -> (Arc<dyn Store>, TableId) {
+    let (store, table) = open(engine).await;
+    let of = |value| record(&[("v", value)]);
+    let texts = texts.iter().map(|text| put(table, &key("p", text), of(ValueRef::String(text))));
+    let others = [
+        put(table, &key("q", "number"), of(ValueRef::Int32(3))),
+        put(table, &key("q", "truth"), of(ValueRef::Boolean(true))),
+        put(table, &key("q", "without"), record(&[])),
+    ];
+    write_all(&*store, texts.chain(others).collect()).await;
+    (store, table)
+}
+
+/// In the properties and in the keys. Escapes, cases that are several characters, and what languages disagree on.
+pub async fn functions_judge_texts_alike(engine: &dyn Engine) {
+    let texts = ["", "ANN", "Ann", "Straße", "ann", "É", "é", "İ", "ı", "Σ", "名", "😀", "😀é"];
+    let (store, table) = of_texts(engine, &texts).await;
+    let cases: &[(&str, &[&str])] = &[
+        ("startswith(v,'An')", &["Ann"]),
+        ("startswith(tolower(v),'an')", &["ANN", "Ann", "ann"]),
+        ("endswith(toupper(v),'N')", &["ANN", "Ann", "ann"]),
+        ("contains(v,'n')", &["Ann", "ann"]),
+        ("substringof('ße',v)", &["Straße"]),
+        ("tolower(v) eq 'é'", &["É", "é"]),
+        ("toupper(v) eq 'STRASSE'", &[]),
+        ("toupper(v) eq 'STRAßE'", &["Straße"]),
+        ("tolower(v) eq 'i'", &[]),
+        ("toupper(v) eq 'I'", &["ı"]),
+        ("tolower(v) eq 'σ'", &["Σ"]),
+        ("tolower(v) in ('ann','σ')", &["ANN", "Ann", "ann", "Σ"]),
+        ("length(v) eq 2", &["😀"]),
+        ("length(v) eq 3L", &["ANN", "Ann", "ann", "😀é"]),
+        ("length(v) lt 0.5", &["", "number", "truth"]),
+        ("contains(v,v) and length(v) eq 0", &[""]),
+        ("contains('Annabel',v)", &["", "Ann"]),
+        ("endswith(v,RowKey) and startswith(v,'A')", &["ANN", "Ann"]),
+        ("contains(v,'n') eq false and length(v) ge 3", &["ANN", "Straße", "😀é"]),
+        ("contains(v,'n') ne true and PartitionKey eq 'q'", &["number", "truth"]),
+        ("not contains(v,'') ", &["number", "truth", "without"]),
+        ("not (contains(tolower(v),'é') or length(v) lt 100)", &["without"]),
+        ("toupper(RowKey) eq 'É'", &["É", "é"]),
+        ("contains(tolower(RowKey),'ru')", &["truth"]),
+        ("length(RowKey) eq 7", &["without"]),
+        ("startswith(tolower(PartitionKey),'q') and endswith(RowKey,'r')", &["number"]),
+        ("contains(Timestamp,'2')", &[]),
+        ("contains(Timestamp,'2') ne true and RowKey eq 'ann'", &["ann"]),
+    ];
+    for (text, wanted) in cases {
+        let page = page(&*store, table, Scan { filter: filter(text), ..scan_all() }).await;
+        let found: Vec<_> = page.rows.iter().map(|row| row.expect("decodes").row).collect();
+        assert_eq!(found, *wanted, "{text}");
+        assert_eq!(page.examined, 16, "{text}");
+        let points = Scan { filter: filter(text), ..scan_of(vec![KeyRange::point("p", "Ann")]) };
+        let point = self::page(&*store, table, points).await;
+        assert_eq!(!point.rows.is_empty(), wanted.contains(&"Ann"), "{text}, read by key");
+    }
+}
+
+/// Hundreds of texts that only their whole tells apart, every hundredth of them wanted.
+pub async fn functions_look_at_every_page(engine: &dyn Engine) {
+    let (store, table) = open(engine).await;
+    let of = |n: i32| record(&[("v", ValueRef::String(if n % 100 == 50 { "É" } else { "È" }))]);
+    for start in (0..700).step_by(100) {
+        let puts = (start..start + 100).map(|n| put(table, &key("p", &format!("{n:03}")), of(n)));
+        write_all(&*store, puts.collect()).await;
+    }
+    let wanted: Vec<_> = (0..7).map(|n| format!("p/{n}50")).collect();
+    let filter = filter("tolower(v) eq 'é'");
+    let now = scan_all().deadline;
+    for (limit, deadline) in [(1000, now), (1, now), (2, now), (7, now), (1000, Instant::now())] {
+        let (mut found, mut ranges, mut examined) = (Vec::new(), vec![KeyRange::all()], 0);
+        loop {
+            let filter = filter.clone();
+            let scan = Scan { filter, limit, deadline, ..scan_of(ranges.clone()) };
+            let page = page(&*store, table, scan).await;
+            found.extend(keys(&page));
+            examined += page.examined;
+            assert!(page.rows.len() <= limit, "limit {limit}");
+            let Some(next) = &page.next else { break };
+            assert!(page.examined > 0 && ranges[0].start < *next, "limit {limit}: goes on");
+            if deadline == now {
+                assert!(wanted.contains(&self::next(&page).expect("just seen")), "limit {limit}");
+            }
+            ranges = resume(&ranges, next);
+        }
+        assert_eq!(found, wanted, "limit {limit}");
+        // A page looks at the entity where the next one starts.
+        let pages = 8;
+        assert!(examined <= 700 + pages || deadline != now, "limit {limit}: {examined} examined");
+    }
+}
+
+/// Some ranges of the keys that [`ten`] makes.
+fn some_ranges() -> Vec<Vec<KeyRange>> {
+    let part = |start: &str, end: &str| KeyRange {
+        start: Position::before("p", start),
+        end: Some(Position::after("p", end)),
+    };
+    vec![
+        vec![],
+        vec![KeyRange::all()],
+        vec![KeyRange::partition("p")],
+        vec![KeyRange { start: Position::min(), end: Some(Position::before("p", "4")) }],
+        vec![KeyRange { start: Position::after("p", "6"), end: None }],
+        vec![part("0", "2"), KeyRange::point("p", "4"), part("7", "8")],
+        vec![KeyRange::point("p", "1"), KeyRange::point("p", "5"), KeyRange::point("p", "x")],
+    ]
+}
+
+/// Filters that a database judges, and one that it cannot.
+const SOME_FILTERS: [&str; 4] =
+    ["", "n ge 3L", "n eq 2L or n eq 7L", "startswith(RowKey,PartitionKey) eq false"];
+
+/// With and without a filter, by limit and by time, over ranges of every kind.
+pub async fn scan_goes_backwards(engine: &dyn Engine) {
+    let (store, table) = ten(engine).await;
+    for ranges in some_ranges() {
+        for text in SOME_FILTERS {
+            let scan = || Scan { filter: filter(text), ..scan_of(ranges.clone()) };
+            let mut wanted = keys(&page(&*store, table, scan()).await);
+            wanted.reverse();
+            let now = Instant::now();
+            for (limit, deadline) in [(99, None), (1, None), (3, None), (99, Some(now))] {
+                let (mut found, mut rest) = (Vec::new(), ranges.clone());
+                loop {
+                    let scan = Scan {
+                        ranges: rest.clone(),
+                        direction: Direction::Descending,
+                        limit,
+                        deadline: deadline.unwrap_or(scan().deadline),
+                        ..scan()
+                    };
+                    let page = page(&*store, table, scan).await;
+                    assert!(page.rows.len() <= limit, "{text:?}");
+                    found.extend(keys(&page));
+                    let Some(next) = &page.next else { break };
+                    assert!(page.examined > 0, "{text:?}: makes progress");
+                    if deadline.is_none() {
+                        let next = self::next(&page).expect("just seen");
+                        assert!(wanted.contains(&next), "{text:?}: {next} is a match");
+                    }
+                    rest = resume_in(Direction::Descending, &rest, next);
+                }
+                assert_eq!(found, wanted, "{text:?}, limit {limit}, {ranges:?}");
+            }
+        }
+    }
+}
+
+/// Limits of a page do not matter; a deadline does.
+pub async fn scan_only_counts(engine: &dyn Engine) {
+    let (store, table) = ten(engine).await;
+    for ranges in some_ranges() {
+        for text in SOME_FILTERS {
+            let scan = || Scan { filter: filter(text), ..scan_of(ranges.clone()) };
+            let wanted = page(&*store, table, scan()).await.rows.len() as u64;
+            for direction in [Direction::Ascending, Direction::Descending] {
+                let scan =
+                    || Scan { take: Take::Count, direction, limit: 1, max_bytes: 1, ..scan() };
+                let page = self::page(&*store, table, scan()).await;
+                assert_eq!((page.counted, page.rows.len()), (wanted, 0), "{text:?}, {ranges:?}");
+                assert_eq!(page.next, None, "{text:?}, {ranges:?}");
+                let (mut counted, mut rest) = (0, ranges.clone());
+                loop {
+                    let late = Scan { ranges: rest.clone(), deadline: Instant::now(), ..scan() };
+                    let page = self::page(&*store, table, late).await;
+                    counted += page.counted;
+                    let Some(next) = &page.next else { break };
+                    assert!(page.examined > 0, "{text:?}: makes progress");
+                    rest = resume_in(direction, &rest, next);
+                }
+                assert_eq!(counted, wanted, "{text:?}, {ranges:?}, page by page");
+            }
+        }
     }
 }
 

@@ -270,7 +270,7 @@ mod writing {
         let mut rows = Rows::new();
         let page = |rows: &Rows, level| {
             let mut out = Vec::new();
-            write_page(&mut out, &context(level, None), rows.iter(), usize::MAX).unwrap();
+            write_page(&mut out, &context(level, None), None, rows.iter(), usize::MAX).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
@@ -278,6 +278,10 @@ mod writing {
             format!(r#"{{"odata.metadata":"{BASE}/$metadata#people","value":[]}}"#)
         );
         assert_eq!(page(&rows, Metadata::None), r#"{"value":[]}"#);
+        let mut out = Vec::new();
+        let cx = context(Metadata::None, None);
+        write_page(&mut out, &cx, Some(12), rows.iter(), usize::MAX).unwrap();
+        assert_eq!(out, br#"{"odata.count":"12","value":[]}"#);
         for row in ["1", "2"] {
             rows.push(&Row { partition: "p", row, record: record.as_ref() });
         }
@@ -302,7 +306,7 @@ mod writing {
         let corrupt = rowhouse_types::Corrupt("test");
         let rows = [Ok(good), Err(corrupt), Ok(good)];
         let cx = context(Metadata::Minimal, None);
-        assert_eq!(write_page(&mut out, &cx, rows.into_iter(), usize::MAX), Err(corrupt));
+        assert_eq!(write_page(&mut out, &cx, None, rows.into_iter(), usize::MAX), Err(corrupt));
         assert_eq!(out, b"before");
     }
 

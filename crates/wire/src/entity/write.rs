@@ -35,16 +35,20 @@ pub fn write_one(out: &mut Vec<u8>, cx: &Context<'_>, row: &Row<'_>) -> Result<(
 }
 
 /// Writes a page of entities as the whole answer, up to the one that reaches `limit` bytes, and tells how
-/// many it wrote. After an error `out` is as it was before.
+/// many it wrote. If it is known how many there are in all, that is said before them. After an error `out` is as it was before.
 pub fn write_page<'r>(
     out: &mut Vec<u8>,
     cx: &Context<'_>,
+    count: Option<u64>,
     rows: impl Iterator<Item = Result<Row<'r>, Corrupt>>,
     limit: usize,
 ) -> Result<usize, Corrupt> {
     let start = out.len();
     let mut page = Object::open(out);
     write_metadata(&mut page, cx, "");
+    if let Some(count) = count {
+        page.text("odata.count", &count.to_string());
+    }
     page.name("value", "");
     page.out.push(b'[');
     let mut result = Ok(0);

@@ -16,6 +16,8 @@ pub enum Resource {
     Batch,
     /// The entities of a table.
     Entities(String),
+    /// How many entities a table has. Ours, not the original's: `docs/extensions.md`.
+    Count(String),
     /// One entity.
     Entity {
         /// Name of its table.
@@ -54,6 +56,12 @@ pub fn parse_resource(raw_path: &str) -> Result<Resource, ResourceError> {
         Some("$batch") => return Ok(Resource::Batch),
         Some(rest) => rest,
     };
+    if let Some(name) = path.strip_suffix("()/$count")
+        && !name.contains(['/', '('])
+        && !name.is_empty()
+    {
+        return Ok(Resource::Count(name.to_owned()));
+    }
     // A client that was given the address of a table as that of the service appends a second segment. The
     // original goes by the first.
     let path = match path.split_once('/') {
@@ -200,6 +208,9 @@ mod tests {
         use ResourceError::{KeyCount, SlashInKey, Syntax};
         let cases = [
             ("people", Syntax),
+            ("/()/$count", Syntax),
+            ("/t()/$count/x", Syntax),
+            ("/t(PartitionKey='a',RowKey='b')/$count", Syntax),
             ("//people", Syntax),
             ("/('x')/x", Syntax),
             ("/('x')", Syntax),
