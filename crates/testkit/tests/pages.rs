@@ -23,12 +23,13 @@ const FOLLOWED: [&str; 10] = [
 ];
 
 /// Pages that are not, and why.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("README.md", "shows no commands"),
     ("citus.md", "needs a cluster, which crates/testkit/tests/citus.rs is given"),
     ("durability.md", "tells of tests, which are run themselves"),
     ("postgres.md", "needs standbys and an archive; crates/testkit/tests/postgres*.rs try it"),
     ("server.md", "is a reference; its options are in the help, which is tested"),
+    ("transcript.md", "is what was typed on another machine"),
 ];
 
 fn root() -> PathBuf {
