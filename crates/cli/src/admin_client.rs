@@ -1,8 +1,9 @@
-//! Asks the admin API of a running server: one request per connection, over plain HTTP.
+//! Asks the admin API of a running server: one request per connection.
 //!
-//! The token goes out unencrypted, so it goes to this machine only.
+//! The token never crosses a network unencrypted: without TLS only this machine is asked.
 
 use crate::Failure;
+use crate::admin_stream::AdminStream;
 use clap::Args;
 use rowhouse_server::{ADMIN_TOKEN_FILE, Config, DatabaseAddress};
 use serde_json::Value;
@@ -67,16 +68,22 @@ impl AdminOptions {
 /// A server to ask, and the token to ask with.
 #[derive(Debug)]
 pub(crate) struct AdminClient {
+    listener: Listener,
+    token: String,
+}
+
+/// Where a server listens.
+#[derive(Debug, PartialEq, Eq)]
+struct Listener {
     host: String,
     port: u16,
-    token: String,
+    encrypted: bool,
 }
 
 impl AdminClient {
     /// Takes the URL of the admin listener and the file that holds a token.
     fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
-        let (host, port) = parse_url(url)?;
-        Ok(Self { host, port, token: read_token(token_file)? })
+        Ok(Self { listener: parse_url(url)?, token: read_token(token_file)? })
     }
 
     /// Sends a request and returns the JSON of a successful answer; `Null` if it has none.
@@ -91,10 +98,9 @@ impl AdminClient {
     }
 
     /// Asks for something long, and returns its bytes as they come.
-    pub(crate) fn receive(&self, path: &str) -> Result<BufReader<TcpStream>, Failure> {
-        let attempt = || -> io::Result<(u16, Vec<u8>, BufReader<TcpStream>)> {
-            let mut stream = self.connect()?;
-            stream.set_read_timeout(Some(STREAM_TIME))?;
+    pub(crate) fn receive(&self, path: &str) -> Result<BufReader<AdminStream>, Failure> {
+        let attempt = || -> io::Result<(u16, Vec<u8>, BufReader<AdminStream>)> {
+            let mut stream = self.connect(STREAM_TIME)?;
             // In this version a body ends with its connection, and need not be taken out of chunks.
             stream.write_all(self.head("GET", path, "HTTP/1.0", "").as_bytes())?;
             let mut stream = BufReader::new(stream);
@@ -122,18 +128,16 @@ impl AdminClient {
              Expect: 100-continue\r\nConnection: close\r\n"
         );
         let mut attempt = || -> io::Result<Vec<u8>> {
-            let mut stream = self.connect()?;
-            stream.set_read_timeout(Some(STREAM_TIME))?;
-            stream.set_write_timeout(Some(STREAM_TIME))?;
-            stream.write_all(self.head("POST", path, "HTTP/1.1", &headers).as_bytes())?;
-            let mut reader = BufReader::new(stream.try_clone()?);
-            let mut answer = read_head(&mut reader)?;
+            let mut stream = BufReader::new(self.connect(STREAM_TIME)?);
+            let head = self.head("POST", path, "HTTP/1.1", &headers);
+            stream.get_mut().write_all(head.as_bytes())?;
+            let mut answer = read_head(&mut stream)?;
             if status(&answer) == Some(100) {
                 // A server that refuses in the middle says why before it hangs up.
-                let sent = io::copy(&mut body, &mut stream);
-                answer = read_head(&mut reader).map_err(|error| sent.err().unwrap_or(error))?;
+                let sent = io::copy(&mut body, stream.get_mut());
+                answer = read_head(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
             }
-            reader.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+            stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
             Ok(answer)
         };
         let answer = attempt().map_err(|error| self.silent(&error))?;
@@ -157,35 +161,41 @@ impl AdminClient {
     }
 
     fn silent(&self, error: &io::Error) -> Failure {
+        if self.listener.encrypted && error.kind() == io::ErrorKind::InvalidData {
+            return format!(
+                "{}:{} cannot be trusted ({error}): name a file with the authority that vouches for \
+                 it in SSL_CERT_FILE",
+                self.listener.host, self.listener.port
+            );
+        }
         format!(
             "no answer from the server at {}:{} ({error}): start it with 'rowhouse serve', or name \
              its admin listener with --admin",
-            self.host, self.port
+            self.listener.host, self.listener.port
         )
     }
 
     fn stranger(&self) -> Failure {
         format!(
-            "what answers at {}:{} is not a Rowhouse admin listener: check --admin",
-            self.host, self.port
+            "what answers at {}:{} is not a Rowhouse admin listener: check --admin, and whether the \
+             listener speaks TLS (https://)",
+            self.listener.host, self.listener.port
         )
     }
 
     /// The head of a request; headers end with a line break each.
     fn head(&self, method: &str, path: &str, version: &str, headers: &str) -> String {
-        let host =
-            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let Listener { host, port, .. } = &self.listener;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         format!(
-            "{method} {path} {version}\r\nHost: {host}:{}\r\nAuthorization: Bearer {}\r\n\
+            "{method} {path} {version}\r\nHost: {host}:{port}\r\nAuthorization: Bearer {}\r\n\
              {headers}\r\n",
-            self.port, self.token
+            self.token
         )
     }
 
     fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Vec<u8>> {
-        let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(ANSWER_TIME))?;
-        stream.set_write_timeout(Some(ANSWER_TIME))?;
+        let mut stream = self.connect(ANSWER_TIME)?;
         let body = body.map_or_else(String::new, Value::to_string);
         let headers = format!(
             "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n",
@@ -198,30 +208,40 @@ impl AdminClient {
         Ok(answer)
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+    /// Connects; reading or writing may take so long each time.
+    fn connect(&self, patience: Duration) -> io::Result<AdminStream> {
+        let Listener { host, port, encrypted } = &self.listener;
+        let stream = connect(host, *port)?;
+        let stream = match encrypted {
+            true => AdminStream::encrypted(stream, host)?,
+            false => AdminStream::Plain(stream),
+        };
+        stream.set_patience(patience)?;
+        Ok(stream)
     }
 }
 
-/// Takes `http://localhost:10003` apart, and refuses what would carry a token over a network.
-fn parse_url(url: &str) -> Result<(String, u16), Failure> {
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Takes `http://localhost:10003` apart, and refuses what would carry a token over a network unencrypted.
+fn parse_url(url: &str) -> Result<Listener, Failure> {
     let wrong =
         || format!("--admin takes a URL such as http://127.0.0.1:10003, which {url:?} is not");
-    if url.starts_with("https://") {
-        return Err(
-            "this command does not speak TLS: run it on the server's own machine, where the \
-                    admin listener is http://127.0.0.1:10003"
-                .to_owned(),
-        );
-    }
-    let authority = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
+    let (scheme, authority) = url.trim_end_matches('/').split_once("://").ok_or_else(wrong)?;
+    let (encrypted, usual) = match scheme {
+        "http" => (false, 80),
+        "https" => (true, 443),
+        _ => return Err(wrong()),
+    };
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
@@ -234,17 +254,20 @@ fn parse_url(url: &str) -> Result<(String, u16), Failure> {
     };
     let port = match port {
         Some(port) => port.parse().map_err(|_| wrong())?,
-        None => 80,
+        None => usual,
     };
+    if host.is_empty() {
+        return Err(wrong());
+    }
     let here = host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    if !here {
+    if !here && !encrypted {
         return Err(format!(
-            "{host:?} is not this machine, and the token would go there unencrypted: run this \
-             command on the server's own machine"
+            "{host:?} is not this machine, and the token would go there unencrypted: name an \
+             https:// address, or run this command on the server's own machine"
         ));
     }
-    Ok((host.to_owned(), port))
+    Ok(Listener { host: host.to_owned(), port, encrypted })
 }
 
 /// The first token of the file, without its scopes.
@@ -298,22 +321,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_this_machine_is_asked() {
+    fn only_this_machine_is_asked_without_tls() {
         let cases = [
-            ("http://127.0.0.1:10003", Some(("127.0.0.1", 10003))),
-            ("http://localhost:1/", Some(("localhost", 1))),
-            ("http://[::1]:2", Some(("::1", 2))),
-            ("http://localhost", Some(("localhost", 80))),
+            ("http://127.0.0.1:10003", Some(("127.0.0.1", 10003, false))),
+            ("http://localhost:1/", Some(("localhost", 1, false))),
+            ("http://[::1]:2", Some(("::1", 2, false))),
+            ("http://localhost", Some(("localhost", 80, false))),
+            ("https://127.0.0.1:10003", Some(("127.0.0.1", 10003, true))),
+            ("https://example.org", Some(("example.org", 443, true))),
             ("http://192.0.2.1:10003", None),
             ("http://example.org:10003", None),
-            ("https://127.0.0.1:10003", None),
             ("127.0.0.1:10003", None),
             ("http://127.0.0.1:port", None),
+            ("https://", None),
+            ("ftp://localhost", None),
             ("http://[::1", None),
         ];
         for (url, expected) in cases {
             let actual = parse_url(url).ok();
-            let actual = actual.as_ref().map(|(host, port)| (host.as_str(), *port));
+            let actual = actual.as_ref().map(|it| (it.host.as_str(), it.port, it.encrypted));
             assert_eq!(actual, expected, "{url}");
         }
     }
@@ -342,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_url_is_taken_or_refused(url in "(http://)?[a-z0-9:\\[\\]./]{0,30}") {
+        fn any_url_is_taken_or_refused(url in "(https?://)?[a-z0-9:\\[\\]./]{0,30}") {
             let _ = parse_url(&url);
         }
 

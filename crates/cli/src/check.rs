@@ -2,7 +2,7 @@
 
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::DatabaseAddress;
+use rowhouse_server::{Checked, DatabaseAddress};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -36,13 +36,20 @@ impl Check {
                 let _ = write!(err, "\r{entities} entities").and_then(|()| err.flush());
             }
         };
-        let report = rowhouse_server::check(&self.directory, &mut progress);
+        let checked = rowhouse_server::check(&self.directory, &mut progress);
         if watched {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        let report = report.map_err(|error| error.to_string())?;
+        let Checked { report, unfinished } = checked.map_err(|error| error.to_string())?;
         for problem in &report.problems {
             output::print(&format!("{problem}\n"));
+        }
+        if let (true, Some(backup)) = (report.problems.is_empty(), unfinished) {
+            return Err(format!(
+                "{} holds a part of backup {backup} only, whose restore is not finished: run the same \
+                 'rowhouse restore' again, which goes on where it was",
+                self.directory.display(),
+            ));
         }
         if report.problems.is_empty() {
             let tables = output::counted(report.tables, "table", "tables");

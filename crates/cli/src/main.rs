@@ -6,6 +6,7 @@
 
 mod account;
 mod admin_client;
+mod admin_stream;
 mod backup;
 mod check;
 mod cluster;

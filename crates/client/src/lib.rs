@@ -45,3 +45,4 @@ pub use progress::Progress;
 pub use range::Range;
 pub use stop::{Stop, Stopper};
 pub use target::{Target, TargetError};
+pub use transport::tls;

@@ -145,8 +145,13 @@ async fn exchange(
     Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: read.into() })
 }
 
-/// Encrypts, and checks the certificate and the name in it by the authorities of the operating system.
 fn connector() -> Result<TlsConnector, ClientError> {
+    tls().map(TlsConnector::from)
+}
+
+/// How to encrypt: certificates and the names in them are checked by the authorities of the operating system, or
+/// those of the file that `SSL_CERT_FILE` names.
+pub fn tls() -> Result<Arc<ClientConfig>, ClientError> {
     let refuse = |reason: String| ClientError::Certificates(reason);
     let mut roots = RootCertStore::empty();
     let (added, _) =
@@ -159,5 +164,5 @@ fn connector() -> Result<TlsConnector, ClientError> {
         .map_err(|error| refuse(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(Arc::new(config))
 }

@@ -12,6 +12,7 @@ mod announce;
 mod backup;
 mod banner;
 mod changes;
+mod check;
 mod config;
 mod database;
 mod engine;
@@ -25,6 +26,7 @@ mod run;
 mod signals;
 
 pub use backup::{read_base, receive_backup, verify_backup};
+pub use check::{Checked, check};
 pub use config::{Config, KeepChanges, LogFormat};
 pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;
@@ -35,7 +37,7 @@ pub use rowhouse_service_backup::{
     BackupError, Base, Catalogue, Extent, FileError, Header, Progress, Restored, Survey,
     check_chain,
 };
-pub use rowhouse_store_embedded::{CheckReport, OpenError, check};
+pub use rowhouse_store_embedded::{CheckReport, OpenError};
 pub use rowhouse_store_postgres::OpenError as DatabaseError;
 pub use run::{run, run_until_signalled};
 

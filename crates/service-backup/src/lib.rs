@@ -28,7 +28,7 @@ pub use catalogue::Catalogue;
 pub use error::{BackupError, FileError};
 pub use frame::{FRAME_BYTES_MAX, VERSION as FORMAT_VERSION};
 pub use items::{Base, Extent, Header, Totals};
-pub use marker::unfinished;
+pub use marker::{unfinished, unfinished_in};
 pub use read::{Entities, Part, Reader};
 pub use restore::{Restored, restore};
 pub use service::{BackupService, Taking};

@@ -8,6 +8,7 @@ use crate::catalogue::Catalogue;
 use crate::error::BackupError;
 use rowhouse_store::{Account, AccountId, NewAccount, Store, StoreError};
 use rowhouse_types::{AccountName, Guid};
+use std::sync::Arc;
 
 /// The account is called so, with a number behind it if the backup has one of this name.
 const ACCOUNT: &str = "rowhouserestoring";
@@ -31,8 +32,12 @@ pub(crate) struct Marker {
 
 /// Which backup is being restored into the store, if one is and is not finished.
 pub async fn unfinished(store: &dyn Store) -> Result<Option<Guid>, StoreError> {
-    let accounts = store.accounts().await?;
-    Ok(accounts.iter().find_map(|account| backup_of(account)))
+    Ok(unfinished_in(&store.accounts().await?))
+}
+
+/// The same for a store that has these accounts.
+pub fn unfinished_in(accounts: &[Arc<Account>]) -> Option<Guid> {
+    accounts.iter().find_map(|account| backup_of(account))
 }
 
 impl Marker {

@@ -8,11 +8,12 @@ use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::entity::with_record;
 use crate::schema::{self, Marks};
 use crate::sweep;
-use rowhouse_store::TableId;
+use rowhouse_store::{Account, TableId};
 use rowhouse_types::{EntityKey, RecordRef, Timestamp, check_property_name, limits};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Most problems that a report names.
 const PROBLEMS_MAX: usize = 100;
@@ -20,8 +21,10 @@ const PROBLEMS_MAX: usize = 100;
 const PROGRESS_STEP: u64 = 1000;
 
 /// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct CheckReport {
+    /// Accounts that exist.
+    pub accounts: Vec<Arc<Account>>,
     /// Tables that exist.
     pub tables: u64,
     /// Entities in them.
@@ -83,6 +86,7 @@ impl Check<'_> {
 
     fn catalogue(&mut self, catalogue: &Catalogue, marks: Marks) -> Result<(), LoadError> {
         for account in catalogue.accounts() {
+            self.report.accounts.push(Arc::clone(account));
             if marks.last_account < account.id.0 {
                 self.problem(format!("account {}: its id was never given out", account.name));
             }

@@ -6,7 +6,7 @@ mod common;
 use common::{commit, key, page, put, record, table};
 use rowhouse_env::{Clock, SimulatedClock, SystemClock};
 use rowhouse_store::{Condition, Placement, Store, Write};
-use rowhouse_store_embedded::{CheckReport, EmbeddedStore, OpenError, Options, check};
+use rowhouse_store_embedded::{EmbeddedStore, OpenError, Options, check};
 use rowhouse_types::{Etag, KeyRange, StoredPolicy, Timestamp};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,8 @@ async fn reopening_keeps_everything_and_timestamps_rise() {
             .collect();
         assert_eq!(names, ["rowhouse.db", "rowhouse.lock"], "a closed store is one file");
         let report = check(directory.path(), &mut |_| {}).unwrap();
-        assert_eq!(report, CheckReport { tables: 3, entities: 2, problems: Vec::new() });
+        assert_eq!((report.tables, report.entities), (3, 2));
+        assert_eq!(report.problems, Vec::<String>::new());
     }
 }
 
@@ -260,7 +261,8 @@ async fn check_reads_an_unfinished_log() {
     let database = directory.path().join("rowhouse.db");
     let before = fs::read(&database).unwrap();
     let report = check(directory.path(), &mut |_| {}).unwrap();
-    assert_eq!(report, CheckReport { tables: 1, entities: 1, problems: Vec::new() });
+    assert_eq!((report.tables, report.entities), (1, 1));
+    assert_eq!(report.problems, Vec::<String>::new());
     assert!(fs::read(&database).unwrap() == before);
 }
 
@@ -296,5 +298,6 @@ async fn records_of_every_size_are_replaced_and_deleted() {
     commit(&store, vec![common::write(things, "p", "r", Condition::Any, Write::Delete)]).await;
     store.close().await.unwrap();
     let report = check(directory.path(), &mut |_| {}).unwrap();
-    assert_eq!(report, CheckReport { tables: 1, entities: 0, problems: Vec::new() });
+    assert_eq!((report.tables, report.entities), (1, 0));
+    assert_eq!(report.problems, Vec::<String>::new());
 }

@@ -348,6 +348,11 @@ fn killed_restore(place: &Place, tables: usize, mut longest: Duration) {
         refused.contains("is not finished: run the same 'rowhouse restore' again"),
         "{refused}"
     );
+    if place.database.is_none() {
+        let data = elsewhere.parent.path().join("data");
+        let checked = rowhouse(&["check"]).arg(data).output().expect("it can be started");
+        assert!(failure(&checked).contains("whose restore is not finished"), "{checked:?}");
+    }
     let mut kills = 1;
     while !restore_or_kill(&elsewhere, &file, any(&chance, longest)) {
         kills += 1;
