@@ -179,11 +179,11 @@ def to_azurite(scratch, count):
 
 def watch(scratch, _count):
     with Azurite(scratch / "watch", True) as azurite, Server("--keep-changes", "1h") as server:
-        refuse_to_follow(azurite, server)
         table = follow(server, azurite, scratch / "watch.state")
         expected, found = moved.content(table), moved.content(table_of(azurite))
         assert found == expected, f"{len(found)} entities at Azurite, {len(expected)} at Rowhouse, or their values differ"
         print(f"changes of Rowhouse followed into Azurite: {len(found)} entities, every value and type the same")
+        refuse_to_follow(azurite, server)
     return 2
 
 
