@@ -123,9 +123,7 @@ def copy(what, source, target, state, count):
         run = rowhouse(*command, stdout=subprocess.DEVNULL)
         while run.poll() is None and copied(state) < count * (kills + 1) / (KILLS + 2):
             time.sleep(0.05)
-        if run.poll() is not None:
-            print("  ended before it could be killed")
-            break
+        assert run.poll() is None, f"the copy ended before it could be killed: {count} entities are too few"
         run.kill()
         run.wait()
         kills += 1
