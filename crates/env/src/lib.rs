@@ -2,11 +2,11 @@
 //!
 //! Nothing else in Rowhouse reads a wall clock or draws a random number. The real ones are [`SystemClock`]
 //! and [`SystemRandom`]; a test passes [`SimulatedClock`] and [`SeededRandom`], and one seed is the same
-//! run twice. Beside them, how a thread that can wait lets others go first: [`step_back`].
+//! run twice. Beside them, how a thread that can wait lets others go first: [`step_back`] and [`breathe`].
 
 mod priority;
 
-pub use priority::step_back;
+pub use priority::{breathe, step_back};
 use rowhouse_types::{Guid, Timestamp};
 use std::cell::RefCell;
 use std::fmt;

@@ -18,6 +18,13 @@ pub fn step_back() {
     }
 }
 
+/// Gives up the processor for the shortest time that the system knows, about a twentieth of a millisecond. For work that
+/// would otherwise go on for as long as the system lets it, while others wait for the processor: to be called once in a
+/// fraction of a millisecond.
+pub fn breathe() {
+    std::thread::sleep(std::time::Duration::from_nanos(1));
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;

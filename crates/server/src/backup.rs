@@ -32,7 +32,7 @@ pub fn receive_backup(
     source: impl Read + Unpin,
     sink: impl Write + Unpin,
     base: Option<&(Header, Catalogue)>,
-    progress: impl FnMut(Progress),
+    mut progress: impl FnMut(Progress),
 ) -> Result<Survey, BackupError> {
     let accept = |header: &Header, catalogue: &Catalogue| match base {
         Some((before, earlier)) if !catalogue.continues(earlier) => {
@@ -43,7 +43,10 @@ pub fn receive_backup(
     // It runs beside the server that sends it.
     rowhouse_env::step_back();
     let source = Blocking(Tee { source, sink });
-    let blocked = block_on(survey(source, accept, progress));
+    let blocked = block_on(survey(source, accept, |done| {
+        rowhouse_env::breathe();
+        progress(done);
+    }));
     blocked.map_err(|error| BackupError::Sink(io::Error::other(error)))?
 }
 

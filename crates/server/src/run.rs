@@ -19,13 +19,18 @@ use rowhouse_service_account::AccountService;
 use rowhouse_service_backup::BackupService;
 use rowhouse_service_table::TableService;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::watch;
+
+/// What says where tables are served.
+const TABLE_FLAGS: [&str; 2] = ["--host", "--table-port"];
+/// What says where administration is.
+const ADMIN_FLAGS: [&str; 2] = ["--admin-host", "--admin-port"];
 
 /// Runs a server until the process is told to stop, with a runtime, a log and signals of its own.
 pub fn run_until_signalled(config: Config) -> Result<(), ServerError> {
@@ -57,6 +62,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         }
     }
     let place = Place::choose(&config)?;
+    if !place.path().exists() {
+        check_ports(&config)?;
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let random: Arc<dyn Random> = Arc::new(SystemRandom);
     let mut shutdown = pin!(shutdown);
@@ -81,6 +89,19 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         let _ = std::fs::remove_file(path);
     }
     outcome.and(closed)
+}
+
+/// A start that will be refused a port must not leave a new directory behind.
+fn check_ports(config: &Config) -> Result<(), ServerError> {
+    let ports = [(config.table_address(), TABLE_FLAGS), (config.admin_address(), ADMIN_FLAGS)];
+    for (address, flags) in ports {
+        TcpListener::bind(address).map_err(|source| ServerError::Bind {
+            address,
+            flags,
+            source,
+        })?;
+    }
+    Ok(())
 }
 
 /// Where the data directory is.
@@ -162,11 +183,11 @@ impl Server {
                 source,
             })
         };
-        let table = bind(config.table_address(), tls.clone(), ["--host", "--table-port"])?
+        let table = bind(config.table_address(), tls.clone(), TABLE_FLAGS)?
             .with_metrics(metrics.listener("table"));
         // The token never leaves the machine on loopback, so it needs no certificate there.
         let admin_tls = tls.clone().filter(|_| !config.admin_host.is_loopback());
-        let admin = bind(config.admin_address(), admin_tls, ["--admin-host", "--admin-port"])?
+        let admin = bind(config.admin_address(), admin_tls, ADMIN_FLAGS)?
             .with_metrics(metrics.listener("admin"));
 
         let (stop, stopped) = watch::channel(false);

@@ -21,8 +21,9 @@ const MAGIC: [u8; 8] = *b"\x89RHB\r\n\x1a\n";
 pub const VERSION: u32 = 1;
 /// Most bytes of a frame before compression: one that is nearly full, and the largest entity.
 pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A frame that has reached so many bytes gets nothing more.
-pub(crate) const FRAME_BYTES: usize = 1024 * 1024;
+/// A frame that has reached so many bytes gets nothing more. Making one keeps a processor busy for a quarter of a
+/// millisecond, and whoever is being served may have to wait for that.
+pub(crate) const FRAME_BYTES: usize = 128 * 1024;
 /// Compression of what cannot be compressed adds less than this.
 const STORED_BYTES_MAX: usize = FRAME_BYTES_MAX + 64 * 1024;
 const HEAD: usize = 9;

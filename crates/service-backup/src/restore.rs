@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tokio::io::AsyncRead;
 
 /// After so many frames it is noted how far a restore has got.
-const PARTS_BETWEEN_NOTES: u64 = 16;
+const PARTS_BETWEEN_NOTES: u64 = 128;
 
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -73,8 +73,9 @@ fn ratios(results: &Results) -> Table {
 }
 
 fn steady(results: &Results) -> Table {
-    let mut table =
-        Table::new(&["workload", "server", "ops/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms"]);
+    let mut table = Table::new(&[
+        "workload", "server", "ops/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "unserved",
+    ]);
     for cell in &results.steady {
         for (kind, name) in [(Kind::Rowhouse, "Rowhouse"), (Kind::Peer, "peer")] {
             let Some(sample) = cell.median(kind) else { continue };
@@ -86,6 +87,7 @@ fn steady(results: &Results) -> Table {
                 figure(sample.p99_ms),
                 figure(sample.p999_ms),
                 figure(sample.max_ms),
+                sample.errors.to_string(),
             ]);
         }
     }
@@ -131,7 +133,7 @@ memory and answers before anything is written.
 ## Latency
 
 At {percent:.0} % of what each server can do with {steady_connections} connections, for {steady_seconds} s, at a fixed rate: a latency counts
-from when the request was due.
+from when the request was due. `unserved` are requests that were refused or still waited at the end.
 
 {steady}
 ## Published targets of the original
@@ -207,6 +209,21 @@ mod tests {
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(&words[..5], ["point", "64", "5,000", "50.0", "0.500"]);
         assert!(page::content(results().cells()).is_ok());
+    }
+
+    /// Only a peer may be too slow for the pace, and nobody may answer wrongly.
+    #[test]
+    fn wrong_answers_fail_the_run() {
+        let judged = |kind: Kind, fault: Option<&str>| {
+            let mut results = results();
+            let samples = results.steady[0].samples.get_mut(&kind).unwrap();
+            samples[0].errors = 1;
+            samples[0].fault = fault.map(str::to_owned);
+            page::content(results.cells()).is_ok()
+        };
+        assert!(judged(Kind::Peer, None));
+        assert!(!judged(Kind::Peer, Some("404 instead of 200")));
+        assert!(!judged(Kind::Rowhouse, None));
     }
 
     #[test]
