@@ -124,11 +124,12 @@ impl RestoreCommand {
             return Ok(());
         }
         let resumed = if restored.resumed { " (the rest of an earlier attempt)" } else { "" };
+        let changes = surveys.iter().map(|survey| survey.totals.changes).sum();
         output::print(&format!(
-            "Restored {}, {} and {}{resumed}.\nKeys      {}\n",
+            "Restored {}, {}{}{resumed}.\nKeys      {}\n",
             counted(restored.accounts, "account", "accounts"),
             counted(restored.tables, "table", "tables"),
-            counted(restored.items, "entity", "entities"),
+            contents(", ", restored.items, changes),
             surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
         ));
         Ok(())
@@ -152,14 +153,37 @@ impl RestoreCommand {
                 continue;
             }
             let items = answer["items"].as_u64().unwrap_or_default();
-            let items = counted(items, "entity", "entities");
+            let changes = items.saturating_sub(renamed.old.items_in(&account, first));
+            let items = contents("", items, changes);
             output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}.\n"));
         }
         Ok(())
     }
 }
 
+/// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
+/// sum of both says nothing.
+fn contents(before: &str, items: u64, changes: u64) -> String {
+    let entities = counted(items.saturating_sub(changes), "entity", "entities");
+    match changes {
+        0 if before.is_empty() => entities,
+        0 => format!(" and {entities}"),
+        _ => format!("{before}{entities} and {}", counted(changes, "change", "changes")),
+    }
+}
+
 impl Place {
+    /// How many items of the table there are in a backup.
+    fn items_in(&self, account: &str, survey: &Survey) -> u64 {
+        let catalogue = &survey.catalogue;
+        let mut tables = catalogue.tables.iter().filter(|table| {
+            table.name.as_str().eq_ignore_ascii_case(&self.table)
+                && catalogue.owner(table) == Some(account)
+        });
+        let items = tables.next().and_then(|table| survey.items.get(&table.id));
+        items.copied().unwrap_or_default()
+    }
+
     /// The account that was named, or the only one that has such a table.
     fn find_account(&self, catalogue: &Catalogue) -> Result<String, Failure> {
         let is_meant = |account: &str| self.account.as_deref().is_none_or(|name| name == account);

@@ -215,7 +215,7 @@ options! {
     master_key_file: PathBuf,
 
     /// Tokens of the admin API, one per line, each alone or followed by scopes: 'TOKEN
-    /// read,operate,keys'. Default: a token is made in the data directory as admin-token.
+    /// read,operate,keys,backup'. Default: a token is made in the data directory as admin-token.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_ADMIN_TOKEN_FILE", help_heading = "Accounts")]
     admin_token_file: PathBuf,
 

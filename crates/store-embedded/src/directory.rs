@@ -184,7 +184,9 @@ impl Directory {
 
 /// Tells a damaged file, a full disk and everything else apart.
 pub(crate) fn explain(path: &Path, error: impl Into<LoadError>) -> OpenError {
-    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, ReadOnly};
+    use rusqlite::ErrorCode::{
+        CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, ReadOnly, SystemIoFailure,
+    };
     let path = path.to_owned();
     let source = match error.into() {
         LoadError::Damaged(detail) => return OpenError::Corrupt { path, detail },
@@ -197,8 +199,31 @@ pub(crate) fn explain(path: &Path, error: impl Into<LoadError>) -> OpenError {
         Some(DiskFull | ReadOnly | CannotOpen) => {
             OpenError::Unwritable { path, source: io::Error::other(source) }
         }
+        // A database that was closed needs room for the log and its index before it can even be read.
+        Some(SystemIoFailure) if is_failed_write(&source) => {
+            OpenError::Unwritable { path, source: io::Error::other(source) }
+        }
         _ => OpenError::Database { path, source },
     }
+}
+
+/// Whether SQLite could not write or enlarge a file.
+fn is_failed_write(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{
+        SQLITE_IOERR_FSYNC, SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE,
+        SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE,
+    };
+    error.sqlite_error().is_some_and(|error| {
+        matches!(
+            error.extended_code,
+            SQLITE_IOERR_WRITE
+                | SQLITE_IOERR_FSYNC
+                | SQLITE_IOERR_TRUNCATE
+                | SQLITE_IOERR_SHMOPEN
+                | SQLITE_IOERR_SHMSIZE
+                | SQLITE_IOERR_SHMMAP
+        )
+    })
 }
 
 /// Whether there is a database, by its header alone; an error if it is not one that we may open.

@@ -166,6 +166,25 @@ fn of_a_restore() {
     }
 }
 
+/// A data directory that was closed needs a little room to be opened, even to be read.
+#[test]
+fn of_a_directory_that_was_closed() {
+    let Some(disk) = small_disk() else { return };
+    let source = TestServer::start();
+    fill(&mut source.client());
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("all.rhb");
+    succeed(ask(&source, &["backup"]).arg(&file));
+    let data = disk.path().join("data");
+    succeed(rowhouse(&["restore"]).arg(&file).arg("--data").arg(&data));
+    disk.fill(0);
+    no_room(rowhouse(&["check"]).arg(&data));
+    no_room(rowhouse(&["serve", "--table-port", "0", "--admin-port", "0", "--data"]).arg(&data));
+    disk.make_room();
+    let checked = succeed(rowhouse(&["check"]).arg(&data));
+    assert!(checked.contains("240 entities: everything is in order"), "{checked}");
+}
+
 /// A server on half a restore does not start; one on nothing has nothing. True for the first.
 fn starts_empty_or_refuses(data: &Path) -> bool {
     let ready = data.with_file_name("ready");
