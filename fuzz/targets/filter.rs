@@ -1,9 +1,10 @@
-//! `$filter`: parsing never panics, a plan never loses an entity that satisfies the filter, and what the original
-//! understands means the same with the extensions.
+//! `$filter`: parsing never panics, neither a plan nor a way through indexes loses an entity that satisfies the filter,
+//! and what the original understands means the same with the extensions.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rowhouse_query::index::{IndexKeys, entry, lookups};
 use rowhouse_query::{Filter, plan};
 use rowhouse_types::{Guid, Record, RecordBuilder, Row, Timestamp, ValueRef};
 use std::sync::LazyLock;
@@ -33,6 +34,20 @@ static RECORDS: LazyLock<Vec<Record>> = LazyLock::new(|| {
     with.chain([RecordBuilder::new().finish(Timestamp::EDM_MIN)]).collect()
 });
 
+/// Indexes of the property, alone and with keys, unique and not.
+static INDEXES: LazyLock<Vec<IndexKeys>> = LazyLock::new(|| {
+    let of = |properties: &[&str], unique| IndexKeys {
+        properties: properties.iter().map(|name| (*name).into()).collect(),
+        unique,
+    };
+    vec![
+        of(&["p"], false),
+        of(&["p", "RowKey"], true),
+        of(&["PartitionKey", "p"], false),
+        of(&["Timestamp", "RowKey", "p"], true),
+    ]
+});
+
 fuzz_target!(|text: &str| {
     let original = Filter::parse_original(text);
     let Ok(filter) = Filter::parse(text) else {
@@ -42,6 +57,8 @@ fuzz_target!(|text: &str| {
     if let Ok(original) = original {
         assert_eq!(format!("{original:?}"), format!("{filter:?}"));
     }
+    let indexes: Vec<_> = INDEXES.iter().map(|keys| (keys, keys)).collect();
+    let ways = filter.as_ref().map_or_else(Vec::new, |filter| lookups(filter, &indexes));
     let plan = plan(filter.clone());
     for partition in KEYS {
         for (at, row) in KEYS.into_iter().enumerate() {
@@ -52,6 +69,13 @@ fuzz_target!(|text: &str| {
                     filter.as_ref().is_none_or(|f| f.matches(&entity).expect("a sound record"));
                 let read = plan.ranges.iter().any(|range| range.contains(partition, row));
                 assert!(read || !matches, "the plan misses an entity that matches");
+                for way in ways.iter().filter(|_| matches) {
+                    let found = way.iter().any(|part| {
+                        let entry = entry(part.index, &entity).expect("a sound record");
+                        entry.is_some_and(|entry| part.spans.iter().any(|s| s.contains(&entry)))
+                    });
+                    assert!(found, "a way through indexes misses an entity that matches");
+                }
                 assert!(
                     matches || !read || plan.residual.is_some(),
                     "a plan without residual reads an entity that does not match"

@@ -10,7 +10,7 @@
 use crate::call::{Call, Text};
 use crate::case;
 use crate::expr::{Comparison, Expr};
-use rowhouse_types::{Corrupt, EdmType, RecordRef, Value, ValueRef};
+use rowhouse_types::{Corrupt, EdmType, RecordRef, Row, Value, ValueRef};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
@@ -23,8 +23,18 @@ pub(crate) enum Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
+    /// A property of an entity, keys and Timestamp among them.
+    pub(crate) fn of_row(row: &Row<'a>, name: &str) -> Result<Option<Self>, Corrupt> {
+        Ok(match name {
+            "PartitionKey" => Some(Self::Text(row.partition.as_bytes())),
+            "RowKey" => Some(Self::Text(row.row.as_bytes())),
+            "Timestamp" => Some(Self::Other(ValueRef::DateTime(row.record.timestamp()))),
+            name => Self::of(row.record, name)?,
+        })
+    }
+
     /// A property of a record.
-    pub(crate) fn of(record: RecordRef<'a>, name: &str) -> Result<Option<Self>, Corrupt> {
+    fn of(record: RecordRef<'a>, name: &str) -> Result<Option<Self>, Corrupt> {
         Ok(match record.find(name)? {
             None => None,
             Some((EdmType::String, bytes)) => Some(Self::Text(bytes)),
@@ -163,6 +173,16 @@ fn order(stored: Operand<'_>, literal: &Value) -> Option<Ordering> {
         (ValueRef::Guid(a), Value::Guid(b)) => Some(a.cmp(b)),
         (ValueRef::Binary(a), Value::Binary(b)) => Some(a.cmp(&**b)),
         _ => MISMATCH,
+    }
+}
+
+/// The literal as a value of the stored type; none if that does not compare with it. Agrees with [`order`].
+pub(crate) fn as_stored(literal: &Value, stored: EdmType) -> Option<ValueRef<'_>> {
+    match (stored, literal.as_ref()) {
+        (EdmType::Int64, ValueRef::Int32(n)) => Some(ValueRef::Int64(n.into())),
+        (EdmType::Double, ValueRef::Int32(n)) => Some(ValueRef::Double(n.into())),
+        (EdmType::Double, ValueRef::Int64(n)) => Some(ValueRef::Double(widened(n))),
+        (_, literal) => (literal.edm_type() == stored).then_some(literal),
     }
 }
 

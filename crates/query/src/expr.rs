@@ -85,12 +85,7 @@ impl Filter {
     ///
     /// Reads only the properties that decide the answer, and allocates only where a function makes a text.
     pub fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
-        evaluate::holds(&self.root, &mut |name| match name {
-            "PartitionKey" => Ok(Some(Operand::Text(row.partition.as_bytes()))),
-            "RowKey" => Ok(Some(Operand::Text(row.row.as_bytes()))),
-            "Timestamp" => Ok(Some(ValueRef::DateTime(row.record.timestamp()).into())),
-            name => Operand::of(row.record, name),
-        })
+        evaluate::holds(&self.root, &mut |name| Operand::of_row(row, name))
     }
 
     /// Whether something that is not an entity satisfies the filter, its values given by name.

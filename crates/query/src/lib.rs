@@ -1,8 +1,9 @@
 //! The `$filter` language and `$orderby`: parsing, evaluation on stored records, and planning.
 //!
-//! A text becomes a [`Filter`] once, at the edge. A filter answers whether an entity satisfies it, and
-//! [`plan`] turns it into the ranges of keys that have to be read. The meaning of every comparison is
-//! that of the protocol, with one stated difference: text is ordered by its UTF-8 bytes, as keys are.
+//! A text becomes a [`Filter`] once, at the edge. A filter answers whether an entity satisfies it; [`plan`] turns it
+//! into the ranges of keys that have to be read, and [`index`] into parts of secondary indexes, whose entries it makes.
+//! The meaning of every comparison is that of the protocol, with one stated difference: text is ordered by its UTF-8
+//! bytes, as keys are.
 //!
 //! Functions and `in` are ours, not the original's: [`Filter::parse_original`] does without them.
 //!
@@ -15,6 +16,7 @@ mod case;
 mod error;
 mod evaluate;
 mod expr;
+pub mod index;
 mod keyset;
 mod lexer;
 mod literal;

@@ -27,6 +27,8 @@ pub enum Access {
     DeleteTable,
     /// Read or change a table's access policies.
     TablePolicies,
+    /// Read or change what only its owner settles about a table: indexes, and the record of costly queries.
+    TableSettings,
     /// Read service properties or statistics.
     ReadService,
     /// Change service properties.
@@ -108,7 +110,7 @@ impl Grant {
     pub fn check(&self, access: Access, table: Option<&TableName>) -> Result<(), Denied> {
         use Access::{
             AddEntity, CreateTable, DeleteEntity, DeleteTable, QueryTables, ReadEntities,
-            ReadService, TablePolicies, UpdateEntity, UpsertEntity, WriteService,
+            ReadService, TablePolicies, TableSettings, UpdateEntity, UpsertEntity, WriteService,
         };
         match self {
             Self::AccountKey => Ok(()),
@@ -122,7 +124,7 @@ impl Grant {
                     }
                     QueryTables | CreateTable | DeleteTable => resource_types.container,
                     ReadService | WriteService => resource_types.service,
-                    TablePolicies => return Err(Denied::Operation),
+                    TablePolicies | TableSettings => return Err(Denied::Operation),
                 };
                 if !right_type {
                     return Err(Denied::ResourceType);
@@ -137,7 +139,7 @@ impl Grant {
                     QueryTables => may('l'),
                     CreateTable => may('c') || may('w'),
                     WriteService => may('w'),
-                    TablePolicies => false,
+                    TablePolicies | TableSettings => false,
                 };
                 if allowed { Ok(()) } else { Err(Denied::Permission) }
             }
@@ -152,8 +154,8 @@ impl Grant {
                     UpdateEntity => may('u'),
                     UpsertEntity => may('a') && may('u'),
                     DeleteEntity => may('d'),
-                    QueryTables | CreateTable | DeleteTable | TablePolicies | ReadService
-                    | WriteService => return Err(Denied::Operation),
+                    QueryTables | CreateTable | DeleteTable | TablePolicies | TableSettings
+                    | ReadService | WriteService => return Err(Denied::Operation),
                 };
                 if allowed { Ok(()) } else { Err(Denied::Permission) }
             }
@@ -181,7 +183,7 @@ impl Grant {
 mod tests {
     use super::*;
 
-    const ALL: [Access; 11] = [
+    const ALL: [Access; 12] = [
         Access::ReadEntities,
         Access::AddEntity,
         Access::UpdateEntity,
@@ -191,6 +193,7 @@ mod tests {
         Access::CreateTable,
         Access::DeleteTable,
         Access::TablePolicies,
+        Access::TableSettings,
         Access::ReadService,
         Access::WriteService,
     ];
@@ -247,7 +250,7 @@ mod tests {
         };
         for access in ALL {
             let expected = match access {
-                Access::TablePolicies => Err(Denied::Operation),
+                Access::TablePolicies | Access::TableSettings => Err(Denied::Operation),
                 _ => Ok(()),
             };
             assert_eq!(all.check(access, None), expected, "{access:?}");

@@ -65,6 +65,17 @@ pub const FILTER_FUNCTIONS_MAX: usize = 128;
 pub const FILTER_LIST_VALUES_MAX: usize = 2000;
 /// Most key ranges that a plan keeps apart; a filter that names more is read as one range. Ours.
 pub const PLAN_RANGES_MAX: usize = 256;
+/// Most secondary indexes of a table. Ours: every write keeps each of them.
+pub const INDEXES_MAX: usize = 16;
+/// Most properties of an index. Ours.
+pub const INDEX_PROPERTIES_MAX: usize = 4;
+/// Longest name of an index, in characters. Ours.
+pub const INDEX_NAME_CHARS_MAX: usize = 63;
+/// Largest definition of an index, in bytes. Ours.
+pub const INDEX_BODY_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes of a value in an entry of an index, as it is written there; what is longer is cut. Ours: an entry must fit
+/// into a btree of any engine.
+pub const INDEX_VALUE_BYTES_MAX: usize = 256;
 /// Most names in `$select`. Azure.
 pub const SELECT_NAMES_MAX: usize = 255;
 

@@ -117,6 +117,45 @@ impl fmt::Display for TableName {
     }
 }
 
+/// Name of a secondary index: 1 to 63 letters, digits, `-` and `_`, the first a letter or digit. Case matters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IndexName(Box<str>);
+
+impl IndexName {
+    /// Checks the text and takes it over.
+    pub fn new(text: impl AsRef<str> + Into<Box<str>>) -> Result<Self, NameError> {
+        let (min, max) = (1, limits::INDEX_NAME_CHARS_MAX);
+        let actual = chars(text.as_ref());
+        if actual < min || max < actual {
+            return Err(NameError::Length { actual, min, max });
+        }
+        check_bytes(text.as_ref(), |index, byte| match byte {
+            b'-' | b'_' => index > 0,
+            _ => byte.is_ascii_alphanumeric(),
+        })?;
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for IndexName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for IndexName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Name of a storage account: 3 to 24 lower-case letters and digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountName(Box<str>);

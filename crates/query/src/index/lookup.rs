@@ -1,0 +1,240 @@
+//! Ways to find what satisfies a filter through several indexes.
+//!
+//! One index is a way if it has spans for the filter. An `or` whose every branch has a way is another: the parts of all
+//! branches together, each branch narrowed by everything else that the filter says. A branch takes the way
+//! that looks best by its shape; which way is taken in the end is for whoever knows how many entries there are.
+
+use super::component;
+use super::condition::{properties, values};
+use super::set::Set;
+use super::spans::{merged, spans_of};
+use super::{IndexKeys, Part, Span};
+use crate::Filter;
+use crate::expr::Expr;
+use rowhouse_types::limits;
+use std::cell::Cell;
+use std::collections::HashMap;
+
+/// How deep an `or` inside a branch of another is looked at.
+const NESTED_MAX: usize = 3;
+/// How many branches are looked at in all, so that a filter of any size is done in bounded time.
+const BRANCHES_MAX: usize = 2 * limits::PLAN_RANGES_MAX;
+
+/// Ways to find every entity that satisfies the filter: each is a list of parts of indexes, and every such entity
+/// has an entry in at least one of them.
+///
+/// Those that look best by their shape come first; at most twice as many as there are indexes, and one. If no entity can
+/// satisfy the filter and the indexes show it, there is one way, of one part without spans.
+pub fn lookups<I: Copy>(filter: &Filter, indexes: &[(I, &IndexKeys)]) -> Vec<Vec<Part<I>>> {
+    if indexes.is_empty() {
+        return Vec::new();
+    }
+    let finder = Finder::new(indexes.iter().map(|(_, keys)| *keys));
+    let mut ways = finder.ways(filter.root());
+    if let Some(at) = ways.iter().position(|way| way.cost == 0) {
+        ways = vec![ways.swap_remove(at)];
+    }
+    ways.sort_by_key(|way| way.cost);
+    let part = |(at, spans): (usize, Vec<Span>)| Part { index: indexes[at].0, spans };
+    ways.into_iter().map(|way| way.parts.into_iter().map(part).collect()).collect()
+}
+
+/// A condition, or its negation.
+#[derive(Clone, Copy)]
+struct Condition<'a> {
+    expr: &'a Expr,
+    negated: bool,
+}
+
+/// Parts of indexes, each index once, in their order.
+#[derive(PartialEq)]
+struct Way {
+    parts: Vec<(usize, Vec<Span>)>,
+    /// Less looks better; 0 if nothing is read.
+    cost: u64,
+}
+
+/// What each property can be, in the order of [`Finder::names`].
+type Facts = Vec<Set>;
+
+struct Finder<'a> {
+    /// The properties of all indexes.
+    names: Vec<&'a str>,
+    /// Each index with the places of its properties among the names.
+    indexes: Vec<(&'a IndexKeys, Vec<usize>)>,
+    /// How many branches may still be looked at.
+    branches: Cell<usize>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(indexes: impl Iterator<Item = &'a IndexKeys>) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        let mut place = |name: &'a str| {
+            names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            })
+        };
+        let indexes = indexes
+            .map(|keys| (keys, keys.properties.iter().map(|name| place(name)).collect()))
+            .collect();
+        Self { names, indexes, branches: Cell::new(BRANCHES_MAX) }
+    }
+
+    /// One for each index that has spans, and one for each `or` that every entity has to satisfy.
+    fn ways(&self, root: &Expr) -> Vec<Way> {
+        let condition = Condition { expr: root, negated: false };
+        let facts = self.facts(&[condition]);
+        let mut ways = self.of_one(&facts);
+        let most = 2 * self.indexes.len() + 1;
+        for branches in condition.alternatives() {
+            if most <= ways.len() || ways.iter().any(|way| way.cost == 0) {
+                break;
+            }
+            ways.extend(
+                self.of_all(branches, &facts, NESTED_MAX).filter(|way| !ways.contains(way)),
+            );
+        }
+        ways
+    }
+
+    /// What every entity has that satisfies at least one of the conditions.
+    fn facts(&self, any: &[Condition<'_>]) -> Facts {
+        let of = |name: &&str| {
+            Set::any_of(any.iter().map(|c| values(c.expr, c.negated, name)).collect())
+        };
+        self.names.iter().map(of).collect()
+    }
+
+    /// The ways through one index.
+    fn of_one(&self, facts: &[Set]) -> Vec<Way> {
+        let of = |(at, (keys, places)): (usize, &(&IndexKeys, Vec<usize>))| {
+            let sets: Vec<_> = places.iter().map(|place| &facts[*place]).collect();
+            Some(Way::new(vec![(at, spans_of(keys, &sets)?)]))
+        };
+        self.indexes.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The way through the parts of all branches; none if a branch has no way.
+    fn of_all(&self, branches: Vec<Condition<'_>>, facts: &[Set], nested: usize) -> Option<Way> {
+        let branches = grouped(branches);
+        self.branches.set(self.branches.get().checked_sub(branches.len())?);
+        let mut parts: Vec<Vec<Span>> = vec![Vec::new(); self.indexes.len()];
+        for branch in branches {
+            let own = self.facts(&branch);
+            let facts: Facts = facts.iter().zip(&own).map(|(a, b)| a.intersect(b)).collect();
+            for (at, spans) in self.best(&branch, &facts, nested)?.parts {
+                parts[at].extend(spans);
+            }
+        }
+        let used = parts.into_iter().enumerate().filter(|(_, spans)| !spans.is_empty());
+        let mut parts: Vec<_> = used.map(|(at, spans)| (at, merged(spans))).collect();
+        if parts.is_empty() {
+            parts.push((0, Vec::new()));
+        }
+        Some(Way::new(parts))
+    }
+
+    /// The way that looks best for a branch.
+    fn best(&self, branch: &[Condition<'_>], facts: &[Set], nested: usize) -> Option<Way> {
+        let one = self.of_one(facts).into_iter().min_by_key(|way| way.cost);
+        let (Some(deeper), [condition]) = (nested.checked_sub(1), branch) else { return one };
+        let several = condition.alternatives().into_iter();
+        let several = several.filter_map(|branches| self.of_all(branches, facts, deeper));
+        one.into_iter().chain(several).min_by_key(|way| way.cost)
+    }
+}
+
+/// Conditions on the same property alone become one branch, the others one each.
+fn grouped(conditions: Vec<Condition<'_>>) -> Vec<Vec<Condition<'_>>> {
+    let mut branches: Vec<Vec<Condition<'_>>> = Vec::new();
+    let mut known = HashMap::new();
+    for condition in conditions {
+        let place = match condition.property() {
+            Some(name) => *known.entry(name).or_insert(branches.len()),
+            None => branches.len(),
+        };
+        match branches.get_mut(place) {
+            Some(branch) => branch.push(condition),
+            None => branches.push(vec![condition]),
+        }
+    }
+    branches
+}
+
+impl<'a> Condition<'a> {
+    fn part(self, expr: &'a Expr) -> Self {
+        Self { expr, ..self }
+    }
+
+    /// Every `or` that has to be satisfied, each as its branches.
+    fn alternatives(self) -> Vec<Vec<Self>> {
+        match self.expr {
+            Expr::Not(part) => Self { expr: part, negated: !self.negated }.alternatives(),
+            Expr::And(parts) | Expr::Or(parts) if self.is_all() => {
+                parts.iter().flat_map(|part| self.part(part).alternatives()).collect()
+            }
+            Expr::And(_) | Expr::Or(_) => vec![self.branches()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The conditions of which one has to be satisfied.
+    fn branches(self) -> Vec<Self> {
+        match self.expr {
+            Expr::Not(part) => Self { expr: part, negated: !self.negated }.branches(),
+            Expr::And(parts) | Expr::Or(parts) if !self.is_all() => {
+                parts.iter().flat_map(|part| self.part(part).branches()).collect()
+            }
+            _ => vec![self],
+        }
+    }
+
+    /// Of several conditions, whether all have to be satisfied.
+    fn is_all(self) -> bool {
+        matches!(self.expr, Expr::And(_)) != self.negated
+    }
+
+    /// The one property that a single comparison is about.
+    fn property(self) -> Option<&'a str> {
+        match self.expr {
+            Expr::Compare { property, .. } | Expr::Property(property) => Some(property),
+            Expr::Call { call, .. } => match *properties(call) {
+                [name] => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Way {
+    fn new(parts: Vec<(usize, Vec<Span>)>) -> Self {
+        let cost = parts.iter().flat_map(|(_, spans)| spans).map(cost).sum();
+        Self { parts, cost }
+    }
+}
+
+/// How wide a span looks, when nothing is known of the values.
+fn cost(span: &Span) -> u64 {
+    const ENTRY: u64 = 1;
+    const VALUE: u64 = 4;
+    const BETWEEN: u64 = 64;
+    const FROM_OR_TO: u64 = 512;
+    const TYPE: u64 = 4096;
+    let (start, Some(end)) = (&*span.start, span.end.as_deref()) else { return TYPE };
+    if span.single().is_some() {
+        return ENTRY;
+    }
+    let first = component::length(start).map(|len| component::after(&start[..len]));
+    if first.is_some_and(|after| *end <= *after) {
+        return VALUE;
+    }
+    let Some(&tag) = start.first() else { return TYPE };
+    let (lowest, highest) = (component::first(tag), component::first(tag + 1));
+    match (lowest[..] < *start, *end < highest[..]) {
+        (true, true) => BETWEEN,
+        (false, false) => TYPE,
+        _ => FROM_OR_TO,
+    }
+}
