@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 8 bytes   89 52 48 42 0d 0a 1a 0a: what tells a backup from other files
-//! 4 bytes   version of the format, 1
+//! 4 bytes   version of the format, 2 (1 is read too)
 //! frames    kind (1), length of the content (4), length of its stored form (4), the stored form (zstd),
 //!           the first 8 bytes of the SHA-256 of everything in the file up to here
 //! ```
@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 const MAGIC: [u8; 8] = *b"\x89RHB\r\n\x1a\n";
 /// The format that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most bytes of a frame before compression: one that is nearly full, and the largest entity.
 pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A frame that has reached so many bytes gets nothing more. Making one keeps a processor busy for a quarter of a
@@ -108,6 +108,7 @@ pub(crate) struct FrameReader<R> {
     source: R,
     digest: Context,
     decompressor: zstd::bulk::Decompressor<'static>,
+    version: u32,
     at: u64,
 }
 
@@ -127,17 +128,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             return Err(FileError::Truncated { at: read as u64 }.into());
         }
         let [.., a, b, c, d] = start;
-        let found = u32::from_le_bytes([a, b, c, d]);
-        if found == 0 {
+        let version = u32::from_le_bytes([a, b, c, d]);
+        if version == 0 {
             return Err(BackupError::damaged(0, "there is no format 0"));
         }
-        if VERSION < found {
-            return Err(FileError::Newer { found, known: VERSION }.into());
+        if VERSION < version {
+            return Err(FileError::Newer { found: version, known: VERSION }.into());
         }
         let mut digest = Context::new(&SHA256);
         digest.update(&start);
         let decompressor = zstd::bulk::Decompressor::new().map_err(FileError::Io)?;
-        Ok(Some(Self { source, digest, decompressor, at: start.len() as u64 }))
+        Ok(Some(Self { source, digest, decompressor, version, at: start.len() as u64 }))
+    }
+
+    /// The version of the format.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
     }
 
     /// How many bytes have been read.

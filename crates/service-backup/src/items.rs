@@ -1,6 +1,7 @@
 //! What frames hold, to bytes and back. `docs/formats/backup.md` has the layout of each.
 
 use crate::fields::{Fields, Offence, Put};
+use crate::indexes::{self, FIRST_VERSION_WITH_INDEXES};
 use rowhouse_store::{Account, AccountId, Change, Placement, Table, TableId};
 use rowhouse_types::{EntityKey, Guid, Record, RecordRef, Row, StoredPolicy, Timestamp};
 use std::collections::BTreeMap;
@@ -162,9 +163,10 @@ pub(crate) fn put_table(out: &mut Vec<u8>, table: &Table) {
         out.put_option(policy.expiry, |out, time| out.put_u64(time.ticks()));
         out.put_option(policy.permission.as_deref(), |out, text| out.put_short(text.as_bytes()));
     }
+    indexes::put(out, &table.indexes);
 }
 
-fn table(fields: &mut Fields<'_>) -> Result<Table, Offence> {
+fn table(fields: &mut Fields<'_>, version: u32) -> Result<Table, Offence> {
     let id = TableId(fields.u64()?);
     let account = AccountId(fields.u32()?);
     let created = fields.time()?;
@@ -174,7 +176,9 @@ fn table(fields: &mut Fields<'_>) -> Result<Table, Offence> {
         route_chars: fields.option(Fields::u32)?,
     };
     let policies = (0..fields.u16()?).map(|_| policy(fields)).collect::<Result<_, _>>()?;
-    Ok(Table { id, account, name, created, placement, policies })
+    let has_indexes = FIRST_VERSION_WITH_INDEXES <= version;
+    let indexes = if has_indexes { indexes::read(fields)? } else { Vec::new() };
+    Ok(Table { id, account, name, created, placement, policies, indexes })
 }
 
 fn policy(fields: &mut Fields<'_>) -> Result<StoredPolicy, Offence> {
@@ -252,8 +256,8 @@ pub(crate) fn accounts(fields: Fields<'_>) -> Result<Vec<Account>, Offence> {
     all(fields, account)
 }
 
-pub(crate) fn tables(fields: Fields<'_>) -> Result<Vec<Table>, Offence> {
-    all(fields, table)
+pub(crate) fn tables(fields: Fields<'_>, version: u32) -> Result<Vec<Table>, Offence> {
+    all(fields, |fields| table(fields, version))
 }
 
 pub(crate) fn changes(fields: Fields<'_>) -> Result<Vec<Change>, Offence> {

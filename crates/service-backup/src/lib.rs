@@ -15,6 +15,7 @@ mod catalogue;
 mod error;
 mod fields;
 mod frame;
+mod indexes;
 mod items;
 mod marker;
 mod read;

@@ -112,8 +112,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// The next part. After [`Part::End`] there is none.
     pub async fn next(&mut self) -> Result<Part, BackupError> {
         let frame = self.frames.next().await?;
-        let at = frame.at;
-        let part = decode(&self.header, &mut self.seen, frame);
+        let (at, version) = (frame.at, self.frames.version());
+        let part = decode(version, &self.header, &mut self.seen, frame);
         part.map_err(|what| BackupError::damaged(at, what))
     }
 
@@ -130,13 +130,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
-fn decode(header: &Header, seen: &mut Seen, frame: Frame) -> Result<Part, Offence> {
+fn decode(version: u32, header: &Header, seen: &mut Seen, frame: Frame) -> Result<Part, Offence> {
     seen.follow(header, frame.kind)?;
     let fields = Fields::new(&frame.content);
     match frame.kind {
         Kind::Header => Err("there is a second header"),
         Kind::Accounts => seen.accounts(items::accounts(fields)?),
-        Kind::Tables => seen.tables(items::tables(fields)?),
+        Kind::Tables => seen.tables(items::tables(fields, version)?),
         Kind::Entities => seen.entities(frame.content),
         Kind::TableEnd => seen.table_end(items::table_end(fields)?),
         Kind::Changes => seen.changes(header, items::changes(fields)?),

@@ -2,12 +2,13 @@
 //!
 //! Backups are read twice: once to know that they are in order and what they end in, and once to restore
 //! them. Only accounts and tables of the last one are made, under the names that they had then; of the
-//! entities and changes only theirs. Every step may be made twice, so a restore that was interrupted goes on
+//! entities and changes only theirs. Indexes are declared when these are in, and built by the store. Every step may be made twice, so a restore that was interrupted goes on
 //! from where it last noted that it was ([`crate::marker`]).
 
 use crate::apply::Applier;
 use crate::catalogue::Catalogue;
 use crate::error::{BackupError, FileError};
+use crate::indexes::{self, Declared};
 use crate::marker::{Marker, Place};
 use crate::read::{Part, Reader};
 use crate::survey::{Progress, Survey, check_chain};
@@ -29,6 +30,10 @@ pub struct Restored {
     pub tables: u64,
     /// Entities of the full backup and changes of the others that were put into the store this time.
     pub items: u64,
+    /// Secondary indexes that were declared; the store builds them.
+    pub indexes: u64,
+    /// Unique indexes that were left out, because the store spreads tables over nodes and PartitionKey is not in them.
+    pub indexes_left_out: u64,
     /// Whether an earlier attempt had begun it.
     pub resumed: bool,
 }
@@ -70,10 +75,18 @@ pub async fn restore<R: AsyncRead + Unpin>(
         before.bytes += survey.bytes;
         before.items += survey.totals.entities + survey.totals.changes;
     }
+    let Declared { kept, left_out } = restore.declare(&last.catalogue).await?;
     let items = restore.items;
     restore.marker.remove(&*restore.store).await?;
     let Catalogue { accounts, tables } = &last.catalogue;
-    Ok(Restored { accounts: accounts.len() as u64, tables: tables.len() as u64, items, resumed })
+    Ok(Restored {
+        accounts: accounts.len() as u64,
+        tables: tables.len() as u64,
+        items,
+        indexes: kept,
+        indexes_left_out: left_out,
+        resumed,
+    })
 }
 
 /// A restore at work.
@@ -110,6 +123,18 @@ impl Restore {
             progress(Progress { bytes: reader.position(), items: reader.items() });
         }
         self.note(Place { file: file + 1, parts: 0 }).await
+    }
+
+    async fn declare(&self, catalogue: &Catalogue) -> Result<Declared, StoreError> {
+        let mut all = Declared::default();
+        for saved in &catalogue.tables {
+            let Some(&table) = self.tables.get(&saved.id) else { continue };
+            let Declared { kept, left_out } =
+                indexes::declare(&*self.store, table, &saved.indexes).await?;
+            all.kept += kept;
+            all.left_out += left_out;
+        }
+        Ok(all)
     }
 
     async fn note(&mut self, place: Place) -> Result<(), BackupError> {

@@ -6,6 +6,7 @@
 
 use crate::apply::Applier;
 use crate::error::BackupError;
+use crate::indexes::{self, Declared};
 use crate::items::Header;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
@@ -32,6 +33,10 @@ pub struct TableChoice {
 pub struct RestoredTable {
     /// Entities of the full backup and changes of the others.
     pub items: u64,
+    /// Secondary indexes that were declared; the store builds them.
+    pub indexes: u64,
+    /// Unique indexes that were left out, because the store spreads tables over nodes and PartitionKey is not in them.
+    pub indexes_left_out: u64,
 }
 
 /// Restores one table from a full backup, and the incremental ones that may follow it in the same stream.
@@ -51,9 +56,13 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
     let note = Note::new(&choice.into_table, account.id, reader.header().id);
     note.clear_way(&*store, &account, &choice.into_table).await?;
     let applier = Applier::new(Arc::clone(&store));
-    let mut work = Work { store, choice, note, applier, target: None, items: 0 };
+    let declared = Declared::default();
+    let mut work = Work { store, choice, note, applier, target: None, items: 0, declared };
     match work.run(reader).await {
-        Ok(()) => Ok(RestoredTable { items: work.items }),
+        Ok(()) => {
+            let (items, Declared { kept, left_out }) = (work.items, work.declared);
+            Ok(RestoredTable { items, indexes: kept, indexes_left_out: left_out })
+        }
         Err(error) => {
             // What was on its way would only make what is thrown away larger.
             work.applier = Applier::new(Arc::clone(&work.store));
@@ -80,6 +89,7 @@ struct Work {
     applier: Applier,
     target: Option<Target>,
     items: u64,
+    declared: Declared,
 }
 
 impl Work {
@@ -101,6 +111,9 @@ impl Work {
             });
         };
         self.store.set_policies(target.table.id, target.saved.policies.clone()).await?;
+        let declared =
+            indexes::declare(&*self.store, target.table.id, &target.saved.indexes).await?;
+        self.declared = declared;
         self.note.remove(&*self.store).await?;
         Ok(())
     }

@@ -251,6 +251,7 @@ fn entities(table: TableId, before: u64, rows: &Rows) -> Result<Vec<u8>, StoreEr
 fn page(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
+        through: None,
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,

@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use rowhouse_service_backup::{BackupError, FORMAT_VERSION, FileError, Part, Reader};
-use rowhouse_store::{Batch, Command, Condition, Write};
+use rowhouse_store::{Batch, Command, Condition, Index, Write};
 use rowhouse_types::{EntityKey, Guid, RecordBuilder, Timestamp, ValueRef};
 use std::sync::OnceLock;
 use support::{DAY, World, look};
@@ -24,6 +24,8 @@ fn samples() -> &'static [Vec<u8>; 2] {
             let table = world.table("acct", "Table").await;
             world.put(table.id, "p", "r1", 1).await;
             world.put(table.id, "p", "r2", 2).await;
+            world.index(table.id, "by-n", &["n", "PartitionKey"], false).await;
+            world.index(table.id, "one", &["Näme", "n"], true).await;
             world.store.keep_changes(Some(DAY)).await.unwrap();
             let full = world.full().await;
             world.put(table.id, "p", "r1", 3).await;
@@ -89,7 +91,7 @@ fn other_files_are_told_from_backups() {
     let mut newer = samples()[0].clone();
     newer[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
     let sentence = offence(&newer).to_string();
-    assert!(sentence.contains("newer release (format 2, this one reads up to 1)"), "{sentence}");
+    assert!(sentence.contains("newer release (format 3, this one reads up to 2)"), "{sentence}");
 }
 
 /// Lengths are judged before anything is allocated.
@@ -157,6 +159,26 @@ async fn large_entities_fit() {
     assert_eq!(new.dump().await, old.dump().await);
 }
 
+/// With the definitions of indexes.
+#[tokio::test]
+async fn the_second_format_is_read() {
+    let full = include_bytes!("fixtures/v2-full.rhb");
+    let increment = include_bytes!("fixtures/v2-incremental.rhb");
+    assert_eq!(full[8..12], [2, 0, 0, 0]);
+    let new = World::new(7);
+    let restored = new.restore(&[full, increment]).await.unwrap();
+    assert_eq!((restored.indexes, restored.indexes_left_out), (2, 0));
+    let table = new.find("acct", "Table").await.unwrap();
+    let declared: Vec<_> = table
+        .indexes
+        .iter()
+        .map(|Index { name, keys, .. }| (name.as_str(), keys.properties.join(","), keys.unique))
+        .collect();
+    let expected = [("by-n", "n,PartitionKey", false), ("one", "Näme,n", true)];
+    assert_eq!(declared, expected.map(|(name, of, unique)| (name, of.to_owned(), unique)));
+    assert_eq!(new.entities(table.id).await.len(), 1);
+}
+
 /// Backups are read for ever: this one was written by the first release that could.
 #[tokio::test]
 async fn the_first_format_is_read() {
@@ -169,6 +191,7 @@ async fn the_first_format_is_read() {
     let new = World::new(7);
     new.restore(&[full, increment]).await.unwrap();
     let table = new.find("acct", "Table").await.unwrap();
+    assert!(table.indexes.is_empty());
     let entities = new.entities(table.id).await;
     let [(key, record)] = &entities[..] else { panic!("{entities:?}") };
     assert_eq!(key, "\"p\" \"r1\"");
@@ -184,8 +207,9 @@ fn write_fixtures() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     std::fs::create_dir_all(&directory).unwrap();
     let [full, increment] = samples();
-    std::fs::write(directory.join("v1-full.rhb"), full).unwrap();
-    std::fs::write(directory.join("v1-incremental.rhb"), increment).unwrap();
+    let name = |kind: &str| directory.join(format!("v{FORMAT_VERSION}-{kind}.rhb"));
+    std::fs::write(name("full"), full).unwrap();
+    std::fs::write(name("incremental"), increment).unwrap();
 }
 
 proptest! {

@@ -4,6 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use rowhouse_service_backup::{BackupError, Survey, restore, unfinished};
+use rowhouse_store::IndexState;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ async fn everything_comes_back_as_it_was() {
     old.fill().await;
     let backup = old.full().await;
     let restored = new.restore(&[&backup]).await.unwrap();
-    assert_eq!((restored.accounts, restored.tables, restored.items), (2, 4, 303));
+    assert_eq!((restored.accounts, restored.tables, restored.items), (2, 4, 304));
+    assert_eq!((restored.indexes, restored.indexes_left_out), (4, 0));
     assert!(!restored.resumed);
     assert_eq!(new.dump().await, old.dump().await);
     assert_eq!(unfinished(&*new.store).await.unwrap(), None);
@@ -29,7 +31,7 @@ async fn a_survey_tells_what_there_is() {
     world.fill().await;
     let backup = world.full().await;
     let Survey { header, catalogue, items, totals, bytes } = look(&backup).await.unwrap();
-    assert_eq!((totals.accounts, totals.tables, totals.entities, totals.changes), (2, 4, 303, 0));
+    assert_eq!((totals.accounts, totals.tables, totals.entities, totals.changes), (2, 4, 304, 0));
     assert_eq!(bytes, backup.len() as u64);
     assert_eq!(&*header.product, "0.0.0");
     let people = catalogue.table(&"first".parse().unwrap(), &"PEOPLE".parse().unwrap()).unwrap();
@@ -113,6 +115,36 @@ async fn incremental_backups_follow_a_full_one() {
     }
     assert_eq!(look(&first).await.unwrap().totals.changes, 3);
     assert_eq!(look(&nothing).await.unwrap().totals.changes, 0);
+}
+
+/// What was not unique yet when the full backup was taken, and what was dropped or declared later.
+#[tokio::test]
+async fn indexes_are_those_of_the_last_backup() {
+    let old = World::new(1);
+    old.fill().await;
+    let things = old.find("second", "Things").await.unwrap();
+    for row in ["1", "2", "3"] {
+        old.put(things.id, "same", row, 7).await;
+    }
+    old.index(things.id, "passing", &["n"], false).await;
+    old.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = old.full().await;
+    let passing = old.find("second", "Things").await.unwrap().indexes[0].id;
+    old.store.drop_index(things.id, passing).await.unwrap();
+    old.delete(things.id, "same", "2").await;
+    old.put(things.id, "same", "3", 8).await;
+    old.index(things.id, "later", &["n"], true).await;
+    old.put(things.id, "same", "1", 9).await;
+    old.put(things.id, "same", "2", 7).await;
+    let increment = old.since(&full).await;
+    let new = World::new(2);
+    let restored = new.restore(&[&full, &increment]).await.unwrap();
+    assert_eq!((restored.indexes, restored.indexes_left_out), (5, 0));
+    assert_eq!(new.dump().await, old.dump().await);
+    let things = new.find("second", "Things").await.unwrap();
+    assert_eq!(things.indexes[0].state, IndexState::Ready);
+    let again = new.find("second", "people").await.unwrap();
+    assert_eq!(again.indexes[0].state, IndexState::NotUnique);
 }
 
 #[tokio::test]
@@ -251,10 +283,22 @@ async fn an_interrupted_restore_goes_on() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put { table: usize, key: u8, n: i32 },
-    Delete { table: usize, key: u8 },
+    Put {
+        table: usize,
+        key: u8,
+        n: i32,
+    },
+    Delete {
+        table: usize,
+        key: u8,
+    },
     Drop(usize),
     Create(usize),
+    /// Declares the index of that number, or drops it.
+    Index {
+        table: usize,
+        number: usize,
+    },
     Backup,
 }
 
@@ -265,7 +309,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(table, key, n)| Step::Put { table, key, n }),
         3 => (table.clone(), 0..8_u8).prop_map(|(table, key)| Step::Delete { table, key }),
         1 => table.clone().prop_map(Step::Drop),
-        2 => table.prop_map(Step::Create),
+        2 => table.clone().prop_map(Step::Create),
+        2 => (table, 0..2_usize).prop_map(|(table, number)| Step::Index { table, number }),
         2 => Just(Step::Backup),
     ]
 }
@@ -291,6 +336,15 @@ async fn run(world: &World, step: &Step, chain: &mut Vec<Vec<u8>>) {
         Step::Create(table) => {
             if world.find("acct", &name(table)).await.is_none() {
                 world.table("acct", &name(table)).await;
+            }
+        }
+        Step::Index { table, number } => {
+            if let Some(table) = world.find("acct", &name(table)).await {
+                let (name, of) = [("a", ["n", "Näme"]), ("b", ["RowKey", "n"])][number];
+                match table.indexes.iter().find(|index| index.name.as_str() == name) {
+                    Some(index) => world.store.drop_index(table.id, index.id).await.unwrap(),
+                    None => world.index(table.id, name, &of, number == 1).await,
+                }
             }
         }
         Step::Backup => {

@@ -3,6 +3,7 @@
 mod support;
 
 use rowhouse_service_backup::{BackupError, TableChoice};
+use rowhouse_store::Table;
 use std::time::Duration;
 use support::{DAY, World};
 use tokio::io::AsyncReadExt as _;
@@ -28,10 +29,16 @@ async fn a_table_comes_back_under_a_new_name() {
     world.put(people.id, "p0", "0000", 1000).await;
     for into in [("first", "Old"), ("second", "Old"), ("second", "OLD2")] {
         let restored = world.service().restore_table(choice(PEOPLE, into), &backup[..]).await;
-        assert_eq!(restored.unwrap().items, 300);
+        let restored = restored.unwrap();
+        assert_eq!((restored.items, restored.indexes, restored.indexes_left_out), (300, 2, 0));
         let table = world.find(into.0, into.1).await.unwrap();
         assert_eq!(world.entities(table.id).await, then);
         assert_eq!((&table.policies, &table.placement), (&people.policies, &people.placement));
+        let declared = |table: &Table| {
+            let indexes = table.indexes.iter();
+            indexes.map(|index| (index.name.clone(), index.keys.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(declared(&table), declared(&people));
         assert_eq!(table.name.as_str(), into.1);
     }
     let left = world.dump().await.into_keys().filter(|key| key.contains("restoring")).count();

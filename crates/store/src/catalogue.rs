@@ -1,5 +1,6 @@
 //! What a store knows beside entities: accounts and tables.
 
+use crate::index::Index;
 use rowhouse_types::{AccountName, StoredPolicy, TableName, Timestamp};
 use std::collections::BTreeMap;
 
@@ -52,6 +53,8 @@ pub struct Table {
     pub placement: Placement,
     /// Access policies in the order in which they were set.
     pub policies: Vec<StoredPolicy>,
+    /// Secondary indexes in the order in which they were declared, at most [`rowhouse_types::limits::INDEXES_MAX`].
+    pub indexes: Vec<Index>,
 }
 
 /// Where partitions go; fixed when the table is created. Engines of one node keep it and need it not.

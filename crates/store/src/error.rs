@@ -59,6 +59,21 @@ pub enum Conflict {
     /// Changes after that place are not there, or no longer.
     #[error("the changes are not kept")]
     ChangesNotKept,
+    /// A unique index has these values of another entity.
+    #[error("a unique index has these values already")]
+    NotUnique,
+    /// An index of that name is there.
+    #[error("the index exists")]
+    IndexExists,
+    /// No such index, or no longer, or it is not ready.
+    #[error("the index does not exist or is not ready")]
+    IndexNotFound,
+    /// The table has as many indexes as it may.
+    #[error("the table has too many indexes")]
+    TooManyIndexes,
+    /// Only the entities of one partition are on one node.
+    #[error("a unique index across nodes must name PartitionKey")]
+    UniqueAcrossNodes,
     /// A merge would exceed 252 properties.
     #[error("the entity would have too many properties")]
     TooManyProperties,

@@ -10,6 +10,7 @@ mod batch;
 mod catalogue;
 mod changes;
 mod error;
+mod index;
 mod scan;
 mod snapshot;
 
@@ -22,12 +23,14 @@ pub use batch::{Batch, Command, Committed, Condition, Write};
 pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
 pub use changes::{Change, Changes, ChangesWanted, Kept};
 pub use error::{BoxError, Conflict, StoreError};
+pub use index::{Built, EntryPlace, Extent, Index, IndexId, IndexState, Lookup, Walk, WalkPage};
+pub use rowhouse_query::index::IndexKeys;
 pub use scan::{Page, Scan, Take};
 pub use snapshot::Snapshot;
 
 use async_trait::async_trait;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -99,6 +102,37 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         table: TableId,
         policies: Vec<StoredPolicy>,
     ) -> Result<(), StoreError>;
+
+    /// Declares an index of a table under an id that was never used before. Every commit that is answered later
+    /// keeps it; what is there is entered in the background, and goes on after a restart.
+    ///
+    /// A unique index refuses, from now on, a command that would give two entities of the table the same values, with
+    /// [`Conflict::NotUnique`]; as any condition it is judged command by command, in order.
+    ///
+    /// Fails with [`Conflict::TableNotFound`], [`Conflict::IndexExists`], [`Conflict::TooManyIndexes`], and where a
+    /// table is spread over nodes with [`Conflict::UniqueAcrossNodes`] unless PartitionKey is among the properties.
+    async fn create_index(
+        &self,
+        table: TableId,
+        name: &IndexName,
+        keys: IndexKeys,
+    ) -> Result<Index, StoreError>;
+
+    /// Drops an index: its name is free and nothing reads or keeps it at once; its space comes back in the background.
+    /// Fails with [`Conflict::IndexNotFound`].
+    async fn drop_index(&self, table: TableId, index: IndexId) -> Result<(), StoreError>;
+
+    /// How far an index is built. Fails with [`Conflict::IndexNotFound`].
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError>;
+
+    /// Reads entities in the order of an index, with where to resume; the promises of [`Store::scan`] about pages hold.
+    /// Fails with [`Conflict::IndexNotFound`] if it is not there or not ready.
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError>;
+
+    /// How many entities or entries one would look at to read all of this, no further than `bound`: what a planner
+    /// compares. An engine may estimate, and is right when there are few.
+    /// Fails with [`Conflict::IndexNotFound`] if an index is not there or not ready.
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError>;
 
     /// Looks an account up by name.
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError>;

@@ -1,5 +1,6 @@
 //! What is read: ranges of keys, a filter, and when to stop.
 
+use crate::index::Lookup;
 use rowhouse_query::Filter;
 use rowhouse_types::{Direction, KeyRange, Position, Rows};
 use std::sync::Arc;
@@ -10,6 +11,10 @@ use std::time::Instant;
 pub struct Scan {
     /// Disjoint and in ascending order; nothing outside is read.
     pub ranges: Vec<KeyRange>,
+    /// Look only at entities with an entry in one of these parts of indexes; at all in the ranges without. The answer
+    /// is in the order of keys all the same, and each entity is in it once. Fails with
+    /// [`crate::Conflict::IndexNotFound`] if an index is not there or not ready.
+    pub through: Option<Vec<Lookup>>,
     /// Which end is read first.
     pub direction: Direction,
     /// Whether the entities are returned.
@@ -46,6 +51,6 @@ pub struct Page {
     /// Names a key that exists within the ranges at the time of the page: when limit or bytes ended the
     /// page, the next entity that satisfies the filter, as far as the deadline allowed to look.
     pub next: Option<Position>,
-    /// How many entities were looked at.
+    /// How many entities were looked at; through an index, how many entries.
     pub examined: u64,
 }

@@ -2,16 +2,22 @@
 
 use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock};
+use rowhouse_query::index::{IndexKeys, entry};
+use rowhouse_store::conformance::fixture::scan_all;
 use rowhouse_store::conformance::{Engine, random, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
-    Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Condition, Kept,
-    NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
+    Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
+    StoreError, Table, TableId, Walk, WalkPage, Write,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, KeyRange, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, Record, Rows, StoredPolicy,
+    TableName, Timestamp,
 };
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +37,68 @@ enum Fault {
     FirstRangeOnly,
     /// A dropped table can still be read.
     DropForgets,
+    /// An index forgets an entity that is merged.
+    MergeForgetsEntry,
+    /// A delete takes the entry of another entity along.
+    DeleteForgetsAnother,
+    /// An entity that is in several parts of indexes is shown twice.
+    ShownTwice,
+    /// A scan through indexes ends with its first page.
+    NoTokenThroughIndex,
+    /// Of equal entries the lesser keys come first, whatever the direction.
+    TiesAscend,
+    /// A walk begins behind the entry that it should begin with.
+    WalkSkips,
+    /// A dropped index can still be read.
+    DropForgetsIndex,
+    /// A unique index refuses nothing.
+    NothingUnique,
+    /// Whatever is not unique, the first command is blamed.
+    FirstCommandBlamed,
+    /// Entries are not told from entities.
+    WeighsKeys,
 }
 
 #[derive(Debug)]
 struct Faulty {
     inner: ModelStore,
     fault: Fault,
+    /// Entities that the indexes have forgotten.
+    forgotten: Mutex<BTreeSet<(TableId, EntityKey)>>,
+    /// What each index is of.
+    declared: Mutex<BTreeMap<IndexId, IndexKeys>>,
+}
+
+impl Faulty {
+    /// What indexes forget because of that change.
+    async fn forget(&self, command: &Command) {
+        let Command::Entity { table, key, write, .. } = command;
+        let other = match (self.fault, write) {
+            (Fault::MergeForgetsEntry, Write::Merge(_)) => Some(key.clone()),
+            (Fault::DeleteForgetsAnother, Write::Delete) => {
+                let page = self.inner.scan(*table, scan_all()).await.unwrap_or_default();
+                let first = page.rows.iter().flatten().next();
+                first.and_then(|row| EntityKey::new(row.partition, row.row).ok())
+            }
+            _ => None,
+        };
+        let mut forgotten = self.forgotten.lock().expect("not poisoned");
+        forgotten.remove(&(*table, key.clone()));
+        forgotten.extend(other.map(|key| (*table, key)));
+    }
+
+    /// The rows that the indexes have not forgotten.
+    fn remembered(&self, table: TableId, rows: &Rows) -> Rows {
+        let forgotten = self.forgotten.lock().expect("not poisoned");
+        let mut left = Rows::new();
+        for row in rows.iter().flatten() {
+            let key = EntityKey::new(row.partition, row.row).expect("a legal key");
+            if !forgotten.contains(&(table, key)) {
+                left.push(&row);
+            }
+        }
+        left
+    }
 }
 
 struct Faults {
@@ -48,7 +110,8 @@ struct Faults {
 impl Engine for Faults {
     async fn open(&self) -> Arc<dyn Store> {
         let inner = ModelStore::new(Arc::clone(&self.clock) as Arc<dyn Clock>);
-        Arc::new(Faulty { inner, fault: self.fault })
+        let (forgotten, declared) = (Mutex::default(), Mutex::default());
+        Arc::new(Faulty { inner, fault: self.fault, forgotten, declared })
     }
 
     async fn reopen(&self, _: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
@@ -73,7 +136,18 @@ impl Store for Faulty {
             _ => {}
         }
         let limit = scan.limit;
+        let parts = scan.through.as_ref().map(Vec::len);
         let mut page = self.inner.scan(table, scan).await?;
+        match self.fault {
+            _ if parts.is_none() => {}
+            Fault::ShownTwice if parts > Some(1) => {
+                if let Some(Ok(row)) = page.rows.clone().iter().next() {
+                    page.rows.push(&row);
+                }
+            }
+            Fault::NoTokenThroughIndex => page.next = None,
+            _ => page.rows = self.remembered(table, &page.rows),
+        }
         if matches!(self.fault, Fault::TokenAtTheEnd) && page.rows.len() == limit {
             page.next = page.next.or_else(|| KeyRange::point("z", "").end);
         }
@@ -87,8 +161,8 @@ impl Store for Faulty {
                 (Fault::AnyTag, _) if matches!(condition, Condition::Matches(_)) => {
                     *condition = Condition::Exists;
                 }
-                (Fault::MergeReplaces, rowhouse_store::Write::Merge(record)) => {
-                    *write = rowhouse_store::Write::Put(record.clone());
+                (Fault::MergeReplaces, Write::Merge(record)) => {
+                    *write = Write::Put(record.clone());
                 }
                 _ => {}
             }
@@ -96,7 +170,19 @@ impl Store for Faulty {
         if matches!(self.fault, Fault::HalfBatch) && count > 1 {
             batch.commands.pop();
         }
-        let mut committed = self.inner.commit(batch).await?;
+        let commands = batch.commands.clone();
+        let committed = self.inner.commit(batch).await;
+        let mut committed = committed.map_err(|error| match (self.fault, error) {
+            (Fault::FirstCommandBlamed, StoreError::Rejected { reason, .. })
+                if reason == Conflict::NotUnique =>
+            {
+                StoreError::rejected(reason)
+            }
+            (_, error) => error,
+        })?;
+        for command in &commands {
+            self.forget(command).await;
+        }
         committed.timestamps.resize(count, committed.timestamps[0]);
         Ok(committed)
     }
@@ -140,6 +226,62 @@ impl Store for Faulty {
         policies: Vec<StoredPolicy>,
     ) -> Result<(), StoreError> {
         self.inner.set_policies(table, policies).await
+    }
+
+    async fn create_index(
+        &self,
+        table: TableId,
+        name: &IndexName,
+        mut keys: IndexKeys,
+    ) -> Result<Index, StoreError> {
+        keys.unique &= !matches!(self.fault, Fault::NothingUnique);
+        let index = self.inner.create_index(table, name, keys).await?;
+        let mut declared = self.declared.lock().expect("not poisoned");
+        declared.insert(index.id, index.keys.clone());
+        Ok(index)
+    }
+
+    async fn drop_index(&self, table: TableId, index: IndexId) -> Result<(), StoreError> {
+        if matches!(self.fault, Fault::DropForgetsIndex) {
+            return self.inner.built(table, index).await.map(drop);
+        }
+        self.inner.drop_index(table, index).await
+    }
+
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        self.inner.built(table, index).await
+    }
+
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        let (index, from, direction) = (walk.index, walk.from.clone(), walk.direction);
+        let mut page = self.inner.walk(table, walk).await?;
+        let found = page.rows.clone();
+        let mut rows: Vec<_> = found.iter().flatten().collect();
+        match self.fault {
+            Fault::WalkSkips if from.is_some() => drop(rows.drain(..rows.len().min(1))),
+            Fault::TiesAscend if direction == Direction::Descending => {
+                let declared = self.declared.lock().expect("not poisoned");
+                let keys = declared.get(&index).expect("it was declared");
+                rows.reverse();
+                rows.sort_by_key(|row| Reverse(entry(keys, row).expect("the record decodes")));
+            }
+            _ => {}
+        }
+        page.rows = Rows::new();
+        for row in &rows {
+            page.rows.push(row);
+        }
+        page.rows = self.remembered(table, &page.rows);
+        Ok(page)
+    }
+
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        match extent {
+            Extent::Entries(_, ranges) if matches!(self.fault, Fault::WeighsKeys) => {
+                self.inner.weigh(table, Extent::Keys(ranges), bound).await
+            }
+            extent => self.inner.weigh(table, extent, bound).await,
+        }
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
@@ -223,6 +365,16 @@ fn random_sequences_find_every_fault() {
         Fault::TokenAtTheEnd,
         Fault::FirstRangeOnly,
         Fault::DropForgets,
+        Fault::MergeForgetsEntry,
+        Fault::DeleteForgetsAnother,
+        Fault::ShownTwice,
+        Fault::NoTokenThroughIndex,
+        Fault::TiesAscend,
+        Fault::WalkSkips,
+        Fault::DropForgetsIndex,
+        Fault::NothingUnique,
+        Fault::FirstCommandBlamed,
+        Fault::WeighsKeys,
     ] {
         assert!(is_found(fault), "{fault:?}");
     }

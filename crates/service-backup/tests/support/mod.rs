@@ -8,7 +8,8 @@ use rowhouse_service_backup::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
-    Batch, Command, Condition, NewAccount, Placement, Scan, Store, Table, TableId, Take, Write,
+    Batch, Command, Condition, IndexKeys, NewAccount, Placement, Scan, Store, Table, TableId, Take,
+    Write,
 };
 use rowhouse_types::{
     Direction, EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
@@ -49,6 +50,12 @@ impl World {
         self.store.create_table(account.id, &name.parse().unwrap(), placement).await.unwrap()
     }
 
+    pub(crate) async fn index(&self, table: TableId, name: &str, of: &[&str], unique: bool) {
+        let properties = of.iter().map(|name| Box::from(*name)).collect();
+        let keys = IndexKeys { properties, unique };
+        self.store.create_index(table, &name.parse().unwrap(), keys).await.unwrap();
+    }
+
     pub(crate) async fn find(&self, account: &str, name: &str) -> Option<Arc<Table>> {
         let account = self.store.account(&account.parse().unwrap()).await.unwrap().unwrap();
         self.store.table(account.id, &name.parse().unwrap()).await.unwrap()
@@ -68,7 +75,7 @@ impl World {
         self.store.commit(Batch::of(command)).await.unwrap();
     }
 
-    /// Two accounts, four tables and some hundred entities.
+    /// Two accounts, four tables, four indexes and some hundred entities.
     pub(crate) async fn fill(&self) {
         self.account("first").await;
         self.account("second").await;
@@ -83,7 +90,10 @@ impl World {
             permission: Some("ra".into()),
         };
         self.store.set_policies(people.id, vec![policy]).await.unwrap();
-        self.table("first", "Empty").await;
+        self.index(people.id, "number", &["n", "RowKey"], true).await;
+        self.index(people.id, "both", &["Näme", "PartitionKey"], false).await;
+        let empty = self.table("first", "Empty").await;
+        self.index(empty.id, "t", &["Timestamp", "RowKey", "a", "b"], false).await;
         let things = self.table("second", "Things").await;
         let same_name = self.table("second", "people").await;
         for n in 0..300 {
@@ -92,6 +102,9 @@ impl World {
         self.put(things.id, "", "", -1).await;
         self.put(things.id, "é😀", "'", 1).await;
         self.put(same_name.id, "p0", "0000", 99).await;
+        self.put(same_name.id, "p0", "0001", 98).await;
+        // Names repeat, so it is never ready; a backup has it all the same.
+        self.index(same_name.id, "repeated", &["Näme"], true).await;
     }
 
     /// Bytes of a full backup.
@@ -135,7 +148,9 @@ impl World {
                 dump.insert(format!("{name} setting {setting}"), value.to_vec());
             }
             for table in self.store.tables(account.id, None, usize::MAX).await.unwrap() {
-                let about = format!("{:?} {:?}", table.placement, table.policies);
+                let declared: Vec<_> =
+                    table.indexes.iter().map(|index| (&index.name, &index.keys)).collect();
+                let about = format!("{:?} {:?} {declared:?}", table.placement, table.policies);
                 dump.insert(format!("{name}/{}", table.name), about.into_bytes());
                 for (key, record) in self.entities(table.id).await {
                     dump.insert(format!("{name}/{}/{key}", table.name), record);
@@ -149,7 +164,8 @@ impl World {
         let deadline = Instant::now() + DAY;
         let (ranges, limit, max_bytes) = (vec![KeyRange::all()], usize::MAX, usize::MAX);
         let (direction, take) = (Direction::Ascending, Take::Entities);
-        let scan = Scan { ranges, direction, take, filter: None, limit, max_bytes, deadline };
+        let (through, filter) = (None, None);
+        let scan = Scan { ranges, through, direction, take, filter, limit, max_bytes, deadline };
         let page = self.store.scan(table, scan).await.unwrap();
         let row = |row: rowhouse_types::Row<'_>| {
             (format!("{:?} {:?}", row.partition, row.row), row.record.as_bytes().to_vec())

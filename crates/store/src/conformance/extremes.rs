@@ -5,11 +5,13 @@ use super::fixture::{
     content, get, key, keys, number, open, page, put, read_all, record, scan_of, write, write_all,
 };
 use rowhouse_env::{Random, SeededRandom};
-use rowhouse_types::{EntityKey, Guid, KeyRange, RecordBuilder, Timestamp, ValueRef, limits};
+use rowhouse_types::{
+    EntityKey, Guid, KeyRange, RecordBuilder, Timestamp, Value, ValueRef, limits,
+};
 
 /// A key of exactly so many UTF-16 units of random characters that take `width` bytes each in UTF-8, or
 /// of any width for 0.
-fn random_key(random: &SeededRandom, width: usize, units: usize) -> String {
+pub(super) fn random_key(random: &SeededRandom, width: usize, units: usize) -> String {
     let below = |bound: u32| {
         let mut bytes = [0; 8];
         random.fill(&mut bytes);
@@ -106,58 +108,63 @@ pub async fn similar_keys_stay_apart(engine: &dyn Engine) {
 }
 
 /// The least, the greatest and the odd ones of each type.
-pub async fn every_value_is_kept(engine: &dyn Engine) {
-    let (store, table) = open(engine).await;
+pub(super) fn odd_values() -> Vec<Value> {
     let text = "\u{0}\u{1}\u{7F}\u{85}\u{2028}\u{FFFE}\u{FFFF}\u{10FFFF} '\"\\/%é😀e\u{301}";
     let longest = "é".repeat(limits::STRING_UTF16_UNITS_MAX);
     let bytes: Vec<u8> = (0..=255).collect();
     let largest = vec![0xA5; limits::BINARY_BYTES_MAX];
     let quiet_with_payload = f64::from_bits(0xFFF8_0000_0000_1234);
-    let values = [
-        ValueRef::String(""),
-        ValueRef::String(text),
-        ValueRef::String(&longest),
-        ValueRef::Int32(i32::MIN),
-        ValueRef::Int32(i32::MAX),
-        ValueRef::Int32(0),
-        ValueRef::Int64(i64::MIN),
-        ValueRef::Int64(i64::MAX),
-        ValueRef::Int64((1 << 53) + 1),
-        ValueRef::Double(1.0),
-        ValueRef::Double(-0.0),
-        ValueRef::Double(f64::NAN),
-        ValueRef::Double(quiet_with_payload),
-        ValueRef::Double(f64::INFINITY),
-        ValueRef::Double(f64::NEG_INFINITY),
-        ValueRef::Double(f64::MAX),
-        ValueRef::Double(f64::from_bits(1)),
-        ValueRef::Double(0.1),
-        ValueRef::Boolean(true),
-        ValueRef::Boolean(false),
-        ValueRef::DateTime(Timestamp::EDM_MIN),
-        ValueRef::DateTime(Timestamp::MAX),
-        ValueRef::DateTime(Timestamp::EDM_MIN.next()),
-        ValueRef::Guid(Guid([0; 16])),
-        ValueRef::Guid(Guid([0xFF; 16])),
-        ValueRef::Guid(Guid([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16])),
-        ValueRef::Binary(&[]),
-        ValueRef::Binary(&bytes),
-        ValueRef::Binary(&largest),
-    ];
-    // Each alone, and all together with every kind of name.
+    vec![
+        Value::String("".into()),
+        Value::String(text.into()),
+        Value::String(longest.into()),
+        Value::Int32(i32::MIN),
+        Value::Int32(i32::MAX),
+        Value::Int32(0),
+        Value::Int64(i64::MIN),
+        Value::Int64(i64::MAX),
+        Value::Int64((1 << 53) + 1),
+        Value::Double(1.0),
+        Value::Double(-0.0),
+        Value::Double(f64::NAN),
+        Value::Double(quiet_with_payload),
+        Value::Double(f64::INFINITY),
+        Value::Double(f64::NEG_INFINITY),
+        Value::Double(f64::MAX),
+        Value::Double(f64::from_bits(1)),
+        Value::Double(0.1),
+        Value::Boolean(true),
+        Value::Boolean(false),
+        Value::DateTime(Timestamp::EDM_MIN),
+        Value::DateTime(Timestamp::MAX),
+        Value::DateTime(Timestamp::EDM_MIN.next()),
+        Value::Guid(Guid([0; 16])),
+        Value::Guid(Guid([0xFF; 16])),
+        Value::Guid(Guid([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16])),
+        Value::Binary([].into()),
+        Value::Binary(bytes.into()),
+        Value::Binary(largest.into()),
+    ]
+}
+
+/// Each alone, and all in one entity.
+pub async fn every_value_is_kept(engine: &dyn Engine) {
+    let (store, table) = open(engine).await;
+    let values = odd_values();
     for (n, value) in values.iter().enumerate() {
         let key = key("alone", &n.to_string());
-        let alone = record(&[("v", *value)]);
+        let alone = record(&[("v", value.as_ref())]);
         write(&*store, put(table, &key, alone.clone())).await;
         let found = get(&*store, table, &key).await.expect("the entity is there");
         assert!(content(&found) == alone, "value {n}");
     }
+    // All together with every kind of name.
     let mut builder = RecordBuilder::new();
     let longest_name = "x".repeat(limits::PROPERTY_NAME_UTF16_UNITS_MAX);
     let names = ["z", "Z", "_", "größe", "名前", "e\u{301}", &longest_name];
     for (n, value) in values.iter().enumerate() {
         let name = names.get(n).map_or_else(|| format!("p{n}"), |name| (*name).to_owned());
-        builder.push(&name, *value).expect("a legal property");
+        builder.push(&name, value.as_ref()).expect("a legal property");
     }
     let together = builder.finish(Timestamp::default());
     let place = key("together", "");

@@ -7,7 +7,7 @@ use crate::{
 };
 use rowhouse_query::Filter;
 use rowhouse_types::{
-    Direction, EntityKey, KeyRange, Position, Record, RecordBuilder, Row, Timestamp, ValueRef,
+    Direction, EntityKey, KeyRange, Position, Record, RecordBuilder, Row, Rows, Timestamp, ValueRef,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,6 +116,7 @@ pub(super) fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> (usi
 pub fn scan_of(ranges: Vec<KeyRange>) -> Scan {
     Scan {
         ranges,
+        through: None,
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,
@@ -164,7 +165,12 @@ pub(super) fn rows(page: &Page) -> Vec<(String, String, Record)> {
 
 /// The keys of a page, each as `partition/row`.
 pub(super) fn keys(page: &Page) -> Vec<String> {
-    let rows = page.rows.iter().map(|row| row.expect("a page decodes"));
+    keys_of(&page.rows)
+}
+
+/// The keys of entities, each as `partition/row`.
+pub(super) fn keys_of(rows: &Rows) -> Vec<String> {
+    let rows = rows.iter().map(|row| row.expect("a page decodes"));
     rows.map(|row| format!("{}/{}", row.partition, row.row)).collect()
 }
 

@@ -19,15 +19,19 @@ pub mod batches;
 pub mod changes;
 pub mod entities;
 pub mod extremes;
+pub mod indexes;
 pub mod isolation;
 pub mod lifecycle;
+pub mod lookups;
 pub mod random;
 pub mod scans;
 pub mod snapshots;
 pub mod tables;
 pub mod timestamps;
+pub mod unique;
 
 pub mod fixture;
+pub mod indexed;
 
 /// Makes stores of one kind for the suite.
 #[async_trait]
@@ -190,6 +194,70 @@ macro_rules! conformance_suite {
                 "A change is kept as long as was asked for; a place before what is kept is refused.";
             SingleNode changes::kept_changes_survive_reopening
                 "What was kept, and for how long, is the same after a restart.";
+            All indexes::index_is_kept_as_declared
+                "An index is listed with its table, with the name and properties it was declared with; a second one of that name is refused.";
+            All indexes::index_follows_every_write
+                "An index is kept in the commit that changes the entity, by every kind of write; a batch that fails leaves it as it was.";
+            All indexes::index_enters_what_was_there
+                "Entities that were there before an index are entered in the background, every one; then it is ready.";
+            All indexes::index_is_built_while_others_write
+                "An index that is built while others write holds every entity that belongs into it, and no other.";
+            All indexes::indexes_survive_reopening
+                "Indexes are there after a restart, and one that was being built goes on; their ids are never used again.";
+            All indexes::dropped_index_is_gone
+                "A dropped index is not read, not kept and refuses nothing; its name is free at once.";
+            All indexes::dropped_table_takes_its_indexes_along
+                "Dropping a table drops its indexes; a table created under its name has none.";
+            All indexes::indexes_are_limited
+                "A table has up to 16 indexes, all of them kept; one more is refused.";
+            All indexes::every_value_is_indexed
+                "Every value of every type can be in an index; long ones that share a beginning stay apart.";
+            All indexes::longest_keys_are_indexed
+                "Entities of every legal key can be in an index, with values of any length.";
+            All indexes::snapshot_shows_indexes
+                "A snapshot shows which indexes there were.";
+            All indexes::close_refuses_indexes
+                "A closed store declares and drops no index.";
+            All lookups::lookup_finds_what_the_filter_finds
+                "A scan through indexes finds what the filter finds without, in key order, in both directions, however small the pages; so does a count.";
+            All lookups::lookup_takes_each_entity_once
+                "A scan through parts of indexes takes every entity that is in one of them, and each once.";
+            All lookups::lookup_examines_little
+                "Looking for equal values through an index examines at most one entry more than it finds.";
+            All lookups::lookup_is_a_snapshot_of_a_partition
+                "A page read through an index shows each partition at one moment, entity and entry alike.";
+            All lookups::lookup_sees_answered_writes
+                "A lookup that starts after a write was answered sees it.";
+            All lookups::lookup_resumes_where_an_entity_was
+                "A lookup resumes whether or not the entity at that place is still there or still has the value.";
+            All lookups::walk_is_in_the_order_of_the_index
+                "Entities are read in the order of an index, those of equal values in key order, in both directions, however small the pages.";
+            All lookups::walk_applies_its_filter
+                "A page in the order of an index holds what satisfies the filter, and names the next that does.";
+            All lookups::walk_resumes_anywhere
+                "Reading in the order of an index resumes at any place, whatever has become of the entity there.";
+            All lookups::walk_follows_the_timestamp
+                "Keys and Timestamp can be in an index, as properties can.";
+            All lookups::weigh_counts_few
+                "How much a plan would examine is counted exactly when it is little, and never beyond the bound.";
+            All unique::unique_refuses_values_of_another
+                "A unique index with PartitionKey refuses a write that would give two entities the same values, and the command is named by position.";
+            All unique::unique_values_become_free
+                "A value of a unique index is free as soon as its entity is deleted or has another one.";
+            All unique::unique_is_judged_in_order
+                "Commands of a batch are held to a unique index one by one, in order.";
+            All unique::unique_leaves_out_incomplete_entities
+                "Any number of entities may lack a property of a unique index.";
+            All unique::unique_tells_values_apart
+                "Values of a unique index are compared whole and with their type.";
+            All unique::one_of_many_equal_values_wins
+                "Of concurrent writes of one value of a unique index exactly one succeeds.";
+            SingleNode unique::unique_holds_over_the_table
+                "A unique index without PartitionKey holds over all partitions.";
+            All unique::unique_without_a_partition_is_kept_or_refused
+                "A unique index that an engine cannot keep, because the table is spread over nodes and PartitionKey is not in it, is refused.";
+            All unique::duplicates_end_a_unique_index
+                "A unique index over values that repeat says so, is not read and refuses nothing.";
             All lifecycle::everything_survives_reopening
                 "Whatever was answered is there after a restart.";
             All lifecycle::ids_are_not_reused_after_reopening

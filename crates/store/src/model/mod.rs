@@ -4,16 +4,20 @@
 //! without a disk. It keeps every promise of [`Store`] except that it forgets everything with the last
 //! handle; speed is no concern of it.
 
+mod indexes;
+mod state;
+
+use self::state::{Effects, State};
 use crate::{
-    Account, AccountId, Batch, Change, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Take, Write,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
+    IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Walk, WalkPage,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
+use rowhouse_query::index::IndexKeys;
 use rowhouse_types::{
-    AccountName, Direction, EntityKey, FoldedName, LimitExceeded, Record, Row, StoredPolicy,
-    TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,30 +30,6 @@ pub struct ModelStore {
     clock: Arc<dyn Clock>,
     state: Arc<Mutex<State>>,
     closed: AtomicBool,
-}
-
-/// Everything that a durable engine would have on disk.
-#[derive(Clone, Debug, Default)]
-struct State {
-    last_timestamp: Timestamp,
-    last_sequence: u64,
-    last_account: u32,
-    last_table: u64,
-    accounts: BTreeMap<AccountName, Account>,
-    tables: BTreeMap<TableId, Arc<Table>>,
-    entities: BTreeMap<TableId, BTreeMap<EntityKey, Record>>,
-    /// How long changes are kept, if they are; all after that place, each with when it was made.
-    retention: Option<Duration>,
-    changes_after: u64,
-    changes: Vec<(Timestamp, Change)>,
-}
-
-/// What a batch has done so far; nothing of it is in the state until the whole batch has passed.
-#[derive(Default)]
-struct Effects {
-    entities: BTreeMap<(TableId, EntityKey), Option<Record>>,
-    timestamps: Vec<Timestamp>,
-    changes: Vec<Change>,
 }
 
 impl ModelStore {
@@ -148,6 +128,7 @@ impl Store for ModelStore {
             created: self.clock.now(),
             placement,
             policies: Vec::new(),
+            indexes: Vec::new(),
         });
         state.tables.insert(table.id, Arc::clone(&table));
         state.entities.insert(table.id, BTreeMap::new());
@@ -172,6 +153,31 @@ impl Store for ModelStore {
         let found = found.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))?;
         *found = Arc::new(Table { policies, ..Table::clone(found) });
         Ok(())
+    }
+
+    async fn create_index(
+        &self,
+        table: TableId,
+        name: &IndexName,
+        keys: IndexKeys,
+    ) -> Result<Index, StoreError> {
+        self.state()?.create_index(table, name, keys)
+    }
+
+    async fn drop_index(&self, table: TableId, index: IndexId) -> Result<(), StoreError> {
+        self.state()?.drop_index(table, index)
+    }
+
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        self.state()?.built(table, index)
+    }
+
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        self.state()?.walk(table, &walk)
+    }
+
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        self.state()?.weigh(table, &extent, bound)
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
@@ -305,164 +311,9 @@ impl Snapshot for Frozen {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        if scan.through.is_some() {
+            return Err(StoreError::rejected(Conflict::IndexNotFound));
+        }
         self.0.scan(table, &scan)
-    }
-}
-
-impl State {
-    fn account(&mut self, id: AccountId) -> Result<&mut Account, StoreError> {
-        let found = self.accounts.values_mut().find(|account| account.id == id);
-        found.ok_or_else(|| StoreError::rejected(Conflict::AccountNotFound))
-    }
-
-    fn table(&self, account: AccountId, name: &FoldedName) -> Option<Arc<Table>> {
-        let mut tables = self.tables.values();
-        tables.find(|table| table.account == account && table.name.folded() == *name).cloned()
-    }
-
-    fn entities(&self, table: TableId) -> Result<&BTreeMap<EntityKey, Record>, StoreError> {
-        let found = self.entities.get(&table);
-        found.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))
-    }
-
-    fn tables_of(&self, account: AccountId) -> BTreeMap<FoldedName, Arc<Table>> {
-        let tables = self.tables.values().filter(|table| table.account == account);
-        tables.map(|table| (table.name.folded(), Arc::clone(table))).collect()
-    }
-
-    fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
-        let entities = self.entities(table)?;
-        let mut page = Page::default();
-        let mut full = false;
-        let inside = |key: &EntityKey| {
-            let key = (key.partition.as_str(), key.row.as_str());
-            scan.ranges.iter().any(|range| range.contains(key.0, key.1))
-        };
-        let mut in_ranges: Vec<_> = entities.iter().filter(|(key, _)| inside(key)).collect();
-        if scan.direction == Direction::Descending {
-            in_ranges.reverse();
-        }
-        for (key, record) in in_ranges {
-            let (partition, row) = (key.partition.as_str(), key.row.as_str());
-            let here = Some(rowhouse_types::Position::before(partition, row));
-            if page.examined > 0 && scan.deadline <= Instant::now() {
-                page.next = here;
-                break;
-            }
-            page.examined += 1;
-            let row = Row { partition, row, record: record.as_ref() };
-            if !scan.filter.as_ref().map_or(Ok(true), |filter| filter.matches(&row))? {
-                continue;
-            }
-            if full {
-                page.next = here;
-                break;
-            }
-            if scan.take == Take::Count {
-                page.counted += 1;
-                continue;
-            }
-            page.rows.push(&row);
-            full = scan.limit <= page.rows.len() || scan.max_bytes <= page.rows.byte_len();
-        }
-        Ok(page)
-    }
-
-    /// Drops the changes that are too old.
-    fn forget_changes(&mut self, now: Timestamp) {
-        let Some(retention) = self.retention else { return };
-        let ticks = u64::try_from(retention.as_nanos() / 100).unwrap_or(u64::MAX);
-        let oldest = now.ticks().saturating_sub(ticks);
-        let stale = self.changes.iter().take_while(|(made, _)| made.ticks() < oldest).count();
-        if let Some((_, last)) = self.changes.drain(..stale).next_back() {
-            self.changes_after = last.place;
-        }
-    }
-
-    fn changes(&self, wanted: &ChangesWanted) -> Result<Changes, StoreError> {
-        let reaches = self.changes_after <= wanted.after && wanted.after <= self.last_sequence;
-        if self.retention.is_none() || !reaches {
-            return Err(StoreError::rejected(Conflict::ChangesNotKept));
-        }
-        let mut found = Changes { changes: Vec::new(), next: self.last_sequence };
-        let mut bytes = 0;
-        for (_, change) in self.changes.iter().filter(|(_, change)| wanted.after < change.place) {
-            let last = found.changes.last().map(|last: &Change| last.place);
-            let full = wanted.limit <= found.changes.len() || wanted.max_bytes <= bytes;
-            if let Some(place) = last.filter(|place| full && *place < change.place) {
-                found.next = place;
-                break;
-            }
-            if wanted.table.is_none_or(|table| table == change.table) {
-                let record = change.record.as_ref().map_or(0, |record| record.as_bytes().len());
-                let key = &change.key;
-                bytes += key.partition.as_str().len() + key.row.as_str().len() + record;
-                found.changes.push(change.clone());
-            }
-        }
-        Ok(found)
-    }
-
-    /// Judges one command against the state and the effects before it, and adds its own.
-    fn run(
-        &self,
-        command: Command,
-        timestamp: Timestamp,
-        effects: &mut Effects,
-    ) -> Result<(), StoreError> {
-        let Command::Entity { table, key, condition, write } = command;
-        let stored = self.entities(table)?.get(&key);
-        let place = (table, key);
-        let current = match effects.entities.get(&place) {
-            Some(earlier) => earlier.as_ref(),
-            None => stored,
-        };
-        let held = match (condition, current) {
-            (Condition::Any, _) | (Condition::Absent, None) | (Condition::Exists, Some(_)) => {
-                Ok(())
-            }
-            (Condition::Absent, Some(_)) => Err(Conflict::EntityExists),
-            (Condition::Exists | Condition::Matches(_), None) => Err(Conflict::EntityNotFound),
-            (Condition::Matches(etag), Some(record)) => {
-                let matches = etag.matches(record.as_ref().timestamp());
-                if matches { Ok(()) } else { Err(Conflict::ConditionNotMet) }
-            }
-        };
-        held.map_err(StoreError::rejected)?;
-        let restored = matches!(write, Write::Restore(_));
-        let nothing = current.is_none();
-        let mut result = match write {
-            Write::Delete => None,
-            Write::Put(record) | Write::Restore(record) => Some(record),
-            Write::Merge(patch) => {
-                let merged = match current {
-                    Some(base) => Record::merge(base.as_ref(), patch.as_ref())?,
-                    None => patch,
-                };
-                let (partition, row) = (place.1.partition.as_str(), place.1.row.as_str());
-                match merged.as_ref().check_limits(partition, row)? {
-                    Some(LimitExceeded::Properties) => {
-                        return Err(StoreError::rejected(Conflict::TooManyProperties));
-                    }
-                    Some(LimitExceeded::Size) => {
-                        return Err(StoreError::rejected(Conflict::EntityTooLarge));
-                    }
-                    None => Some(merged),
-                }
-            }
-        };
-        if let Some(record) = result.as_mut().filter(|_| !restored) {
-            record.stamp(timestamp);
-        }
-        let at = result.as_ref().map_or(timestamp, |record| record.as_ref().timestamp());
-        effects.timestamps.push(at);
-        if result.is_some() || !nothing {
-            let (table, key) = place.clone();
-            let change =
-                Change { place: self.last_sequence + 1, table, key, at, record: result.clone() };
-            effects.changes.push(change);
-        }
-        effects.entities.insert(place, result);
-        Ok(())
     }
 }

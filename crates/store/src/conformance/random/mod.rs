@@ -1,0 +1,136 @@
+//! Random sequences of operations, on the engine and on the model side by side.
+//!
+//! Few tables, few keys and few values, so that operations meet. Both stores get each operation in turn
+//! and must give the same answer; Timestamps differ between stores, so each side is held to its own.
+//!
+//! What is read through indexes is read without them too, and must be the same.
+//!
+//! A failure prints the seed and the shortest sequence found. `ROWHOUSE_SEED=<seed>` repeats the run,
+//! `ROWHOUSE_CASES=<n>` makes it longer.
+
+mod side;
+mod steps;
+
+use self::side::{Answer, Side};
+use self::steps::{
+    Change, INDEXES, Query, Ranges, Step, Steps, TABLES, What, When, any_key, create_index, record,
+    step,
+};
+use super::Engine;
+use crate::Conflict;
+use crate::model::ModelStore;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use rowhouse_env::{Clock, Random, SimulatedClock, SystemRandom};
+use rowhouse_types::{Direction, KeyRange, Timestamp};
+use std::sync::Arc;
+
+/// Runs the sequences; the first difference fails with its seed.
+#[expect(clippy::unused_async, reason = "every test of the suite has one form")]
+pub async fn behaves_as_the_model(engine: &dyn Engine) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("ROWHOUSE_SEED").unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        SystemRandom.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    let cases = number("ROWHOUSE_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(64);
+    let config =
+        Config { cases, failure_persistence: None, max_shrink_iters: 500, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    // Every table is there at first and holds something, so that short sequences meet something.
+    let fill = vec((0..TABLES.len(), any_key(), record()), 0..20).prop_map(|puts| {
+        let put = |(table, key, record)| {
+            Step::Commit(vec![Change { table, key, when: When::Any, what: What::Put(record) }])
+        };
+        puts.into_iter().map(put)
+    });
+    // Some indexes are there before that, and some have to enter it.
+    let indexes = || vec(create_index(), 0..3);
+    let sequence = (indexes(), fill, indexes(), vec(step(), 1..50));
+    let steps = sequence.prop_map(|(early, fill, late, steps)| {
+        let create = (0..TABLES.len()).map(Step::CreateTable);
+        Steps(create.chain(early).chain(fill).chain(late).chain(steps).collect())
+    });
+    let runtime = tokio::runtime::Handle::current();
+    let result = tokio::task::block_in_place(|| {
+        runner.run(&steps, |Steps(steps)| runtime.block_on(compare(engine, steps)))
+    });
+    if let Err(error) = result {
+        panic!("ROWHOUSE_SEED={seed} repeats this: {error}");
+    }
+}
+
+async fn compare(engine: &dyn Engine, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let clock = Arc::new(SimulatedClock::new(engine.clock().now()));
+    let model = Arc::new(ModelStore::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let mut left = Side::new(engine.open().await).await;
+    let mut right = Side::new(model).await;
+    for (index, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::SetClock { millis } => {
+                let ticks = clock.now().ticks().saturating_add_signed(millis * 10_000);
+                let now = Timestamp::from_ticks(ticks).unwrap_or(Timestamp::MAX);
+                clock.set(now);
+                engine.clock().set(now);
+            }
+            Step::Reopen => {
+                if let Some(reopened) = engine.reopen(Arc::clone(&left.store)).await {
+                    left.store = reopened;
+                }
+            }
+            step => {
+                let way = right.way(&step).await;
+                let found = left.run(&step, way.as_ref()).await?;
+                if found == Answer::Rejected(0, Conflict::UniqueAcrossNodes) {
+                    continue;
+                }
+                let wanted = right.run(&step, way.as_ref()).await?;
+                prop_assert_eq!(&found, &wanted, "step {}: {:?}, {:?}", index, step, way);
+                if way.is_some() && matches!(step, Step::Scan { .. }) {
+                    let plain = right.run(&step, None).await?;
+                    prop_assert_eq!(
+                        &wanted,
+                        &plain,
+                        "step {}, not through indexes: {:?}",
+                        index,
+                        step
+                    );
+                }
+            }
+        }
+    }
+    for table in 0..TABLES.len() {
+        let step = everything(table);
+        let (found, wanted) = (left.run(&step, None).await?, right.run(&step, None).await?);
+        prop_assert_eq!(found, wanted, "in the end, table {}", table);
+        for (name, direction) in (0..INDEXES.len())
+            .flat_map(|name| [Direction::Ascending, Direction::Descending].map(|each| (name, each)))
+        {
+            let query = Query { direction, ..all() };
+            let step = Step::Walk { table, name, query, whole: true };
+            let (found, wanted) = (left.run(&step, None).await?, right.run(&step, None).await?);
+            prop_assert_eq!(found, wanted, "in the end, table {}, index {}", table, name);
+        }
+    }
+    left.store.close().await.map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+/// No limits.
+fn all() -> Query {
+    Query {
+        ranges: Ranges(vec![KeyRange::all()]),
+        filter: String::new(),
+        direction: Direction::Ascending,
+        limit: 1000,
+        bytes: usize::MAX,
+    }
+}
+
+fn everything(table: usize) -> Step {
+    Step::Scan { table, query: all(), count: false, way: None }
+}
