@@ -4,8 +4,10 @@
 //! share everything that did not change. The maps agree with each other: whatever is in one is in
 //! its twin.
 
+use crate::schema;
 use imbl::OrdMap;
-use rowhouse_store::{Account, AccountId, Placement, Table, TableId};
+use rowhouse_query::index::IndexKeys;
+use rowhouse_store::{Account, AccountId, Index, IndexId, IndexState, Placement, Table, TableId};
 use rowhouse_types::{AccountName, FoldedName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
@@ -64,6 +66,20 @@ impl Catalogue {
         self.table_ids.insert(table.id, table);
     }
 
+    /// Changes what is said of a table that is there.
+    pub(crate) fn change_table(&mut self, id: TableId, change: impl FnOnce(&mut Table)) {
+        if let Some(table) = self.table_ids.get(&id) {
+            let mut table = Table::clone(table);
+            change(&mut table);
+            self.put_table(Arc::new(table));
+        }
+    }
+
+    /// Every table.
+    pub(crate) fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.table_ids.values()
+    }
+
     pub(crate) fn remove_table(&mut self, id: TableId) {
         if let Some(table) = self.table_ids.remove(&id) {
             self.tables.remove(&(table.account, table.name.folded()));
@@ -89,7 +105,11 @@ impl Catalogue {
         for account in load_accounts(conn)?.into_values() {
             catalogue.put_account(Arc::new(account));
         }
-        for table in load_tables(conn)?.into_values() {
+        let mut tables = load_tables(conn)?;
+        if schema::INDEXES_SINCE <= schema::version(conn)? {
+            load_indexes(conn, &mut tables)?;
+        }
+        for table in tables.into_values() {
             catalogue.put_table(Arc::new(table));
         }
         Ok(catalogue)
@@ -145,8 +165,8 @@ fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError>
         let route_chars = row.get(5)?;
         let placement = Placement { group: group.map(Into::into), route_chars };
         let (account, created) = (AccountId(number(row, 1)?), instant(row, 3)?);
-        let policies = Vec::new();
-        tables.insert(id, Table { id, account, name, created, placement, policies });
+        let (policies, indexes) = (Vec::new(), Vec::new());
+        tables.insert(id, Table { id, account, name, created, placement, policies, indexes });
     }
     let mut statement = conn.prepare(
         "SELECT table_id, id, start, expiry, permission FROM policies ORDER BY table_id, position",
@@ -165,6 +185,49 @@ fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError>
         });
     }
     Ok(tables)
+}
+
+/// Gives the tables their indexes, in the order of their ids, which is that in which they were declared.
+fn load_indexes(conn: &Connection, tables: &mut BTreeMap<TableId, Table>) -> Result<(), LoadError> {
+    let mut properties =
+        conn.prepare("SELECT name FROM index_properties WHERE index_id = ?1 ORDER BY position")?;
+    let mut statement =
+        conn.prepare("SELECT id, table_id, name, is_unique, state FROM indexes ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let id: u64 = number(row, 0)?;
+        let table = tables
+            .get_mut(&TableId(number(row, 1)?))
+            .ok_or_else(|| LoadError::Damaged("an index belongs to no table".into()))?;
+        let name: String = row.get(2)?;
+        let name = name.parse().map_err(|error| damaged("the name of an index", error))?;
+        let properties: Vec<Box<str>> = properties
+            .query_map([id.cast_signed()], |row| row.get::<_, String>(0).map(Into::into))?
+            .collect::<Result<_, _>>()?;
+        if properties.is_empty() {
+            return Err(LoadError::Damaged("an index has no properties".into()));
+        }
+        let state = state(number(row, 4)?)
+            .ok_or_else(|| LoadError::Damaged("the state of an index is not known".into()))?;
+        let keys = IndexKeys { properties, unique: row.get(3)? };
+        table.indexes.push(Index { id: IndexId(id), name, keys, state });
+    }
+    Ok(())
+}
+
+fn state(number: u8) -> Option<IndexState> {
+    [IndexState::Building, IndexState::Ready, IndexState::NotUnique]
+        .into_iter()
+        .find(|state| state_number(*state) == number)
+}
+
+/// What stands for a state in the database.
+pub(crate) fn state_number(state: IndexState) -> u8 {
+    match state {
+        IndexState::Building => 0,
+        IndexState::Ready => 1,
+        IndexState::NotUnique => 2,
+    }
 }
 
 fn damaged(what: &str, error: impl std::fmt::Display) -> LoadError {

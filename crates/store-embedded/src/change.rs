@@ -5,10 +5,14 @@
 
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
+use crate::index::declare;
 use crate::queue::Answer;
 use crate::schema::Marks;
-use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Placement, Table, TableId};
-use rowhouse_types::{EntityKey, Record, StoredPolicy, TableName, Timestamp};
+use rowhouse_query::index::IndexKeys;
+use rowhouse_store::{
+    Account, AccountId, Conflict, IndexId, NewAccount, Placement, Table, TableId,
+};
+use rowhouse_types::{EntityKey, IndexName, Record, StoredPolicy, TableName, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +28,12 @@ pub(crate) enum Change {
     },
     DropTable(TableId),
     SetPolicies(TableId, Vec<StoredPolicy>),
+    CreateIndex {
+        table: TableId,
+        name: IndexName,
+        keys: IndexKeys,
+    },
+    DropIndex(TableId, IndexId),
     CreateAccount(NewAccount),
     SetKeys(AccountId, [Box<[u8]>; 2]),
     SetSetting {
@@ -44,6 +54,10 @@ pub(crate) struct Draft {
     pub(crate) catalogue_changed: bool,
     /// Tables dropped by this group: the sweep hears of them after the commit.
     pub(crate) dropped: Vec<TableId>,
+    /// Indexes whose entries nobody needs any more; likewise.
+    pub(crate) dropped_indexes: Vec<IndexId>,
+    /// Indexes declared by this group that have to be built; likewise.
+    pub(crate) building: Vec<(TableId, IndexId)>,
     /// Cached records that this group replaces: they are back in the cache after the commit.
     pub(crate) refreshed: Vec<Refreshed>,
     /// What the batch at hand leaves, for the log.
@@ -82,6 +96,8 @@ impl Change {
             Self::SetSetting { value, .. } => value.as_ref().map_or(0, |value| value.len()),
             Self::CreateTable { .. }
             | Self::DropTable(_)
+            | Self::CreateIndex { .. }
+            | Self::DropIndex(..)
             | Self::CreateAccount(_)
             | Self::SetKeys(..)
             | Self::RemoveAccount(_)
@@ -102,6 +118,10 @@ impl Change {
             }
             Self::DropTable(table) => drop_table(conn, draft, table),
             Self::SetPolicies(table, policies) => set_policies(conn, draft, table, policies),
+            Self::CreateIndex { table, name, keys } => {
+                declare::create(conn, draft, table, name, keys)
+            }
+            Self::DropIndex(table, index) => declare::drop_one(conn, draft, table, index),
             Self::CreateAccount(account) => create_account(conn, draft, account, now),
             Self::SetKeys(account, keys) => change_account(conn, draft, account, |account| {
                 account.keys = keys;
@@ -159,14 +179,19 @@ fn create_table(
         placement.group.as_deref(),
         placement.route_chars,
     ])?;
-    let table = Arc::new(Table { id, account, name, created, placement, policies: Vec::new() });
+    let (policies, indexes) = (Vec::new(), Vec::new());
+    let table = Table { id, account, name, created, placement, policies, indexes };
+    let table = Arc::new(table);
     draft.catalogue.put_table(Arc::clone(&table));
     Ok(Answer::Table(table))
 }
 
 fn drop_table(conn: &Connection, draft: &mut Draft, table: TableId) -> Result<Answer, Fault> {
-    if !draft.catalogue.has_table(table) {
+    let Some(found) = draft.catalogue.table_by_id(table).cloned() else {
         return Err(Fault::Rejected(Conflict::TableNotFound));
+    };
+    for index in &found.indexes {
+        declare::remove(conn, draft, index.id)?;
     }
     let id = table.0.cast_signed();
     conn.prepare_cached("DELETE FROM policies WHERE table_id = ?1")?.execute([id])?;

@@ -1,15 +1,16 @@
 //! Verifies a data directory without changing it.
 //!
 //! Reads everything once: the pages by SQLite's own check, then every account, table and entity as the
-//! store would. Problems name tables and positions, never keys or values.
+//! store would, with its entries in indexes. Problems name tables and positions, never keys or values.
 
 use crate::catalogue::{Catalogue, LoadError};
 use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::entity::with_record;
+use crate::index::check::Indexes;
 use crate::schema::{self, Marks};
-use crate::sweep;
+use crate::sweep::{self, Chore};
 use rowhouse_store::{Account, TableId};
-use rowhouse_types::{EntityKey, RecordRef, Timestamp, check_property_name, limits};
+use rowhouse_types::{EntityKey, RecordRef, Row, Timestamp, check_property_name, limits};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,6 +30,8 @@ pub struct CheckReport {
     pub tables: u64,
     /// Entities in them.
     pub entities: u64,
+    /// Secondary indexes of the tables.
+    pub indexes: u64,
     /// What is wrong, a sentence each; empty if everything is in order, and never more than a hundred.
     pub problems: Vec<String>,
 }
@@ -66,9 +69,17 @@ impl Check<'_> {
         self.pages()?;
         let marks = Marks::load(self.conn)?;
         let catalogue = Catalogue::load(self.conn)?;
-        let dropped: BTreeSet<_> = sweep::dropped(self.conn)?.into_iter().collect();
+        let dropped: Vec<_> = sweep::dropped(self.conn)?.into();
         self.catalogue(&catalogue, marks)?;
-        self.entities(&catalogue, &dropped, marks.tick, progress)
+        let mut indexes = Indexes::new(self.conn, &catalogue)?;
+        self.report.indexes = indexes.count();
+        self.entities(&catalogue, &dropped, marks.tick, &mut indexes, progress)?;
+        if schema::INDEXES_SINCE <= schema::version(self.conn)? {
+            for problem in indexes.finish(&dropped, marks.last_index)? {
+                self.problem(problem);
+            }
+        }
+        Ok(())
     }
 
     fn pages(&mut self) -> Result<(), LoadError> {
@@ -96,6 +107,9 @@ impl Check<'_> {
                 if marks.last_table < table.id.0 {
                     self.problem(format!("{name}: its id was never given out"));
                 }
+                if limits::INDEXES_MAX < table.indexes.len() {
+                    self.problem(format!("{name}: it has too many indexes"));
+                }
                 if limits::POLICIES_MAX < table.policies.len() {
                     self.problem(format!("{name}: it has too many access policies"));
                 }
@@ -120,8 +134,9 @@ impl Check<'_> {
     fn entities(
         &mut self,
         catalogue: &Catalogue,
-        dropped: &BTreeSet<TableId>,
+        dropped: &[Chore],
         latest: Timestamp,
+        indexes: &mut Indexes<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), LoadError> {
         let conn = self.conn;
@@ -143,7 +158,7 @@ impl Check<'_> {
             large += u64::from(column.as_i64().is_ok());
             let name = match catalogue.table_by_id(table) {
                 Some(found) => found.name.as_str(),
-                None if dropped.contains(&table) => continue,
+                None if dropped.contains(&Chore::Entities(table)) => continue,
                 None => {
                     if number == 1 {
                         self.problem(format!("entities belong to no table (id {})", table.0));
@@ -155,7 +170,11 @@ impl Check<'_> {
             let keys = (row.get_ref(1)?.as_str(), row.get_ref(2)?.as_str());
             let problem = match keys {
                 (Ok(partition), Ok(row)) => with_record(conn, column, |_, bytes| {
-                    Ok(entity_problem(partition, row, bytes, latest))
+                    if let Some(problem) = entity_problem(partition, row, bytes, latest) {
+                        return Ok(Some(problem));
+                    }
+                    let record = RecordRef::parse(bytes)?;
+                    Ok(indexes.entity(table, &Row { partition, row, record })?)
                 })
                 .unwrap_or_else(|fault| Some(fault.into_store_error().to_string())),
                 _ => Some("its key is not text".into()),

@@ -8,14 +8,15 @@
 use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
 use crate::entity::{Effect, Place};
+use crate::index::{build, entries};
 use crate::log;
 use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
 use crate::store::Shared;
-use crate::sweep::{self, Note};
+use crate::sweep::{self, Chore, Note};
 use rowhouse_env::Clock;
 use rowhouse_store::{Batch, Command, Committed, Conflict, StoreError};
-use rowhouse_types::{Corrupt, Timestamp};
+use rowhouse_types::{Corrupt, RecordRef, Timestamp};
 use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use std::sync::Arc;
@@ -105,6 +106,8 @@ impl Committer {
             catalogue: self.shared.catalogue.load().as_ref().clone(),
             catalogue_changed: false,
             dropped: Vec::new(),
+            dropped_indexes: Vec::new(),
+            building: Vec::new(),
             refreshed: Vec::new(),
             log: Vec::new(),
         };
@@ -124,7 +127,8 @@ impl Committer {
         let result = match work {
             Work::Batch(batch) => return self.batch(batch, draft),
             Work::Change(change) => change.apply(&self.conn, draft, self.clock.now()),
-            Work::Sweep(table) => sweep::step(&self.conn, table, tuning),
+            Work::Sweep(chore) => sweep::step(&self.conn, chore, tuning),
+            Work::Enter(entering) => build::enter(&self.conn, draft, &entering),
             Work::FreePages { vacuum } => sweep::free_pages(&self.conn, vacuum),
             Work::TrimLog => log::trim(&self.conn, &mut draft.marks, self.clock.now(), tuning),
         };
@@ -185,12 +189,24 @@ impl Committer {
         tick: Timestamp,
     ) -> Result<Timestamp, Fault> {
         let Command::Entity { table, key, condition, write } = command;
-        if !draft.catalogue.has_table(table) {
+        let Some(found) = draft.catalogue.table_by_id(table) else {
             return Err(Fault::Rejected(Conflict::TableNotFound));
-        }
+        };
+        let conn = &self.conn;
         let inline_bytes = self.shared.tuning.inline_bytes;
-        let place = Place { conn: &self.conn, table, key: &key, inline_bytes };
-        let effect = place.apply(condition, write, tick)?;
+        let place = Place { conn, table, key: &key, inline_bytes };
+        let effect = if found.indexes.is_empty() {
+            place.apply(condition, write, tick)?
+        } else {
+            let judge = |before: Option<RecordRef<'_>>, after: Option<RecordRef<'_>>| {
+                entries::judge(conn, &found.indexes, &key, before, after)
+            };
+            let (effect, difference) = place.apply_judged(condition, write, tick, judge)?;
+            if let Some(difference) = difference {
+                difference.write(conn, &key)?;
+            }
+            effect
+        };
         let stored = match effect {
             Effect::Stored(record) => Some(record),
             Effect::Removed => None,
@@ -222,9 +238,13 @@ impl Committer {
         if self.marks.retention.is_some() {
             self.shared.committed.send_replace(self.marks.sequence);
         }
-        for table in draft.dropped {
-            // The sweep may have ended already; then it finds the table when the store is opened.
-            let _ = self.sweeper.send(Note::Dropped(table));
+        let tables = draft.dropped.into_iter().map(|table| Note::Sweep(Chore::Entities(table)));
+        let entries = draft.dropped_indexes.into_iter();
+        let entries = entries.map(|index| Note::Sweep(Chore::Entries(index)));
+        let builds = draft.building.into_iter().map(|(table, index)| Note::Build(table, index));
+        for note in tables.chain(entries).chain(builds) {
+            // The sweep may have ended already; then it finds the work when the store is opened.
+            let _ = self.sweeper.send(note);
         }
     }
 

@@ -87,6 +87,56 @@ impl Place<'_> {
         }
     }
 
+    /// As [`Self::apply`], where something beside the entity follows from it: `judge` is shown what is there and what
+    /// will be, before anything is written, and may refuse. What it says is handed back, unless nothing changes.
+    pub(crate) fn apply_judged<T>(
+        self,
+        condition: Condition,
+        write: Write,
+        tick: Timestamp,
+        judge: impl FnOnce(Option<RecordRef<'_>>, Option<RecordRef<'_>>) -> Result<T, Fault>,
+    ) -> Result<(Effect, Option<T>), Fault> {
+        let record = match write {
+            Write::Put(mut record) => {
+                record.stamp(tick);
+                record
+            }
+            Write::Restore(record) => record,
+            Write::Merge(patch) => {
+                let old = self.read()?;
+                let merged = self.merged(condition, old.as_ref(), patch, tick)?;
+                let judged = judge(parsed(old.as_ref())?, Some(merged.as_ref()))?;
+                self.store(old.as_ref(), merged.as_bytes())?;
+                return Ok((Effect::Stored(merged), Some(judged)));
+            }
+            Write::Delete => {
+                let old = self.read()?;
+                meets(condition, old.as_ref())?;
+                let Some(old) = old else { return Ok((Effect::Nothing, None)) };
+                let judged = judge(parsed(Some(&old))?, None)?;
+                self.execute(DELETE, &[])?;
+                self.delete_large(&old)?;
+                return Ok((Effect::Removed, Some(judged)));
+            }
+        };
+        if condition == Condition::Absent {
+            // Nearly always there is nothing, so that is not looked for first.
+            let judged = match judge(None, Some(record.as_ref())) {
+                Err(Fault::Rejected(_)) if self.read()?.is_some() => {
+                    Err(Fault::Rejected(Conflict::EntityExists))
+                }
+                judged => judged,
+            }?;
+            self.put(condition, &record)?;
+            return Ok((Effect::Stored(record), Some(judged)));
+        }
+        let old = self.read()?;
+        meets(condition, old.as_ref())?;
+        let judged = judge(parsed(old.as_ref())?, Some(record.as_ref()))?;
+        self.store(old.as_ref(), record.as_bytes())?;
+        Ok((Effect::Stored(record), Some(judged)))
+    }
+
     fn put(self, condition: Condition, record: &Record) -> Result<(), Fault> {
         let bytes = record.as_bytes();
         if self.is_inline(bytes) {
@@ -109,14 +159,27 @@ impl Place<'_> {
             }
         }
         let old = self.read()?;
-        judge(condition, old.as_ref())?;
+        meets(condition, old.as_ref())?;
         self.store(old.as_ref(), bytes)
     }
 
     fn merge(self, condition: Condition, patch: Record, tick: Timestamp) -> Result<Record, Fault> {
         let old = self.read()?;
-        judge(condition, old.as_ref())?;
-        let mut merged = match &old {
+        let merged = self.merged(condition, old.as_ref(), patch, tick)?;
+        self.store(old.as_ref(), merged.as_bytes())?;
+        Ok(merged)
+    }
+
+    /// What a merge leaves, if it may be made.
+    fn merged(
+        self,
+        condition: Condition,
+        old: Option<&Old>,
+        patch: Record,
+        tick: Timestamp,
+    ) -> Result<Record, Fault> {
+        meets(condition, old)?;
+        let mut merged = match old {
             Some(old) => Record::merge(RecordRef::parse(&old.record)?, patch.as_ref())?,
             None => patch,
         };
@@ -126,7 +189,6 @@ impl Place<'_> {
             Some(LimitExceeded::Size) => Err(Fault::Rejected(Conflict::EntityTooLarge)),
             None => {
                 merged.stamp(tick);
-                self.store(old.as_ref(), merged.as_bytes())?;
                 Ok(merged)
             }
         }
@@ -145,7 +207,7 @@ impl Place<'_> {
             return Ok(Effect::Removed);
         }
         let old = self.read()?;
-        judge(condition, old.as_ref())?;
+        meets(condition, old.as_ref())?;
         let Some(old) = old else { return Ok(Effect::Nothing) };
         self.execute(DELETE, &[])?;
         self.delete_large(&old)?;
@@ -218,14 +280,23 @@ pub(crate) fn get(
     table: TableId,
     key: &EntityKey,
 ) -> Result<Option<Record>, Fault> {
+    look(conn, table, key.partition.as_str(), key.row.as_str(), |bytes| {
+        Ok(Record::from_bytes(bytes.to_vec())?)
+    })
+}
+
+/// Hands the bytes of a record to `use_it`, if the entity is there.
+pub(crate) fn look<T>(
+    conn: &Connection,
+    table: TableId,
+    partition: &str,
+    row: &str,
+    use_it: impl FnOnce(&[u8]) -> Result<T, Fault>,
+) -> Result<Option<T>, Fault> {
     let mut statement = conn.prepare_cached(SELECT)?;
-    let mut rows = statement.query(params![
-        table.0.cast_signed(),
-        key.partition.as_str(),
-        key.row.as_str()
-    ])?;
+    let mut rows = statement.query(params![table.0.cast_signed(), partition, row])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    with_record(conn, row.get_ref(0)?, |_, bytes| Ok(Some(Record::from_bytes(bytes.to_vec())?)))
+    with_record(conn, row.get_ref(0)?, |_, bytes| use_it(bytes)).map(Some)
 }
 
 /// The number of the last batch that a connection's snapshot holds.
@@ -270,9 +341,12 @@ pub(crate) fn remove_large(conn: &Connection, id: i64) -> Result<usize, rusqlite
     Ok(usize::try_from(size.unwrap_or(0)).unwrap_or(0))
 }
 
-fn judge(condition: Condition, old: Option<&Old>) -> Result<(), Fault> {
-    let stored = old.map(|old| RecordRef::parse(&old.record)).transpose()?;
-    condition.judge(stored.map(RecordRef::timestamp)).map_err(Fault::Rejected)
+fn meets(condition: Condition, old: Option<&Old>) -> Result<(), Fault> {
+    condition.judge(parsed(old)?.map(RecordRef::timestamp)).map_err(Fault::Rejected)
+}
+
+fn parsed(old: Option<&Old>) -> Result<Option<RecordRef<'_>>, Fault> {
+    Ok(old.map(|old| RecordRef::parse(&old.record)).transpose()?)
 }
 
 /// A Timestamp as it stands in a record, from its second byte on.

@@ -9,7 +9,9 @@ use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
-use rowhouse_store::{Account, AccountId, Page, Scan, Snapshot, StoreError, Table, TableId};
+use rowhouse_store::{
+    Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -78,11 +80,14 @@ impl Snapshot for Frozen {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        if !self.catalogue.has_table(table) {
-            return Err(StoreError::rejected(rowhouse_store::Conflict::TableNotFound));
+        let Some(table) = self.catalogue.table_by_id(table).cloned() else {
+            return Err(StoreError::rejected(Conflict::TableNotFound));
+        };
+        if scan.through.is_some() {
+            return Err(StoreError::rejected(Conflict::IndexNotFound));
         }
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
-            scan::read(conn, table, &scan, abandoned).map_err(Fault::into_store_error)
+            scan::read(conn, &table, &scan, abandoned).map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await
     }

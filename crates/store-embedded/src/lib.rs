@@ -7,8 +7,8 @@
 //! after the commit that changed it.
 //!
 //! Beside these, one thread copies the write-ahead log into the database and keeps the log bounded
-//! (`checkpoint`), and one deletes the entities of dropped tables and gives their space back
-//! (`sweep`). If so asked, what every batch left is kept for a while (`log`); a view of the whole store at one moment
+//! (`checkpoint`), and one deletes the entities of dropped tables, gives their space back and builds secondary
+//! indexes (`sweep`, `index`). If so asked, what every batch left is kept for a while (`log`); a view of the whole store at one moment
 //! (`frozen`) is what backups are made from.
 //!
 //! After a failed write the store refuses every further change until it is opened again (`health`):
@@ -24,6 +24,7 @@ mod directory;
 mod entity;
 mod frozen;
 mod health;
+mod index;
 mod log;
 mod queue;
 mod reader;

@@ -4,8 +4,10 @@
 //! closed is still handed out.
 
 use crate::change::Change;
+use crate::index::build::Entering;
+use crate::sweep::Chore;
 use crate::tuning::Tuning;
-use rowhouse_store::{Account, Batch, Command, Committed, StoreError, Table, TableId, Write};
+use rowhouse_store::{Account, Batch, Command, Committed, Index, StoreError, Table, Write};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -30,8 +32,10 @@ pub(crate) enum Work {
     Batch(Batch),
     /// Change accounts or tables.
     Change(Change),
-    /// Delete some entities of a dropped table.
-    Sweep(TableId),
+    /// Delete some of what was dropped.
+    Sweep(Chore),
+    /// Enter some entities into an index.
+    Enter(Arc<Entering>),
     /// Give some free pages back, if so told, and count the others.
     FreePages { vacuum: bool },
     /// Remove some changes that need not be kept.
@@ -44,6 +48,7 @@ pub(crate) enum Answer {
     Committed(Committed),
     Table(Arc<Table>),
     Account(Arc<Account>),
+    Index(Index),
     Done,
     Swept { finished: bool },
     FreePages { free: u64, total: u64 },
@@ -153,6 +158,7 @@ impl Work {
     fn commands(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.commands.len().max(1),
+            Self::Enter(entering) => entering.keys.len().max(1),
             Self::Change(_) | Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => 1,
         }
     }
@@ -173,6 +179,7 @@ impl Work {
                 sum + OVERHEAD + keys + record
             }),
             Self::Change(change) => OVERHEAD + change.bytes(),
+            Self::Enter(entering) => OVERHEAD + entering.bytes(),
             Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => OVERHEAD,
         }
     }

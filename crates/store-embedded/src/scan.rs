@@ -5,9 +5,11 @@
 
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
+use crate::index::{self, Way, lookup};
 use crate::store::Shared;
-use rowhouse_store::{Conflict, Page, Scan, StoreError, TableId, Take};
-use rowhouse_types::{Direction, KeyRange, Position, RecordRef, Row};
+use rowhouse_query::Filter;
+use rowhouse_store::{Page, Scan, StoreError, Table, TableId, Take};
+use rowhouse_types::{Corrupt, Direction, KeyRange, Position, RecordRef, Row};
 use rusqlite::{Connection, Rows, params};
 use std::collections::VecDeque;
 use std::fmt;
@@ -135,70 +137,92 @@ pub(crate) fn page(
     scan: &Scan,
     abandoned: &dyn Fn() -> bool,
 ) -> Result<Page, StoreError> {
-    let not_found = || StoreError::rejected(Conflict::TableNotFound);
-    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
-    let latest = |conn| -> Result<Page, Fault> {
-        let _view = View::begin(conn)?;
-        // What a page shows, point reads show from now on.
-        shared.readers.advance(entity::last_batch(conn)?);
+    let indexes: Vec<_> = scan.through.iter().flatten().map(|part| part.index).collect();
+    index::guarded(shared, table, &indexes, |table| {
+        let _view = View::latest(conn, shared)?;
         read(conn, table, scan, abandoned)
-    };
-    let page = latest(conn).map_err(Fault::into_store_error)?;
-    // If it is there now it was not being swept when the view was taken.
-    shared.has_table(table).then_some(()).ok_or_else(not_found)?;
-    Ok(page)
+    })
 }
 
 /// Reads a page within the read transaction that is open.
 pub(crate) fn read(
     conn: &Connection,
-    table: TableId,
+    table: &Table,
     scan: &Scan,
     abandoned: &dyn Fn() -> bool,
 ) -> Result<Page, Fault> {
-    let long = scan.filter.as_ref().is_some_and(|filter| LONG_FILTER <= filter.terms());
-    let rows_per_look = if long { 1 } else { ROWS_PER_LOOK };
-    let page = Page::default();
-    let mut reading = Reading { conn, scan, abandoned, rows_per_look, page, full: false };
-    let mut ranges: Vec<_> = scan.ranges.iter().collect();
-    if scan.direction == Direction::Descending {
-        ranges.reverse();
-    }
-    for range in ranges {
-        if reading.range(table, range)? == Step::Stop {
-            break;
-        }
+    let ways = match &scan.through {
+        Some(parts) => Way::all(table, parts)?,
+        None => Vec::new(),
+    };
+    let mut reading = Reading {
+        conn,
+        table: table.id,
+        scan,
+        abandoned,
+        rows_per_look: rows_per_look(scan.filter.as_deref()),
+        page: Page::default(),
+        full: false,
+        ways: &[],
+    };
+    match &scan.through {
+        Some(_) => lookup::read(&mut reading, &ways)?,
+        None => reading.ranges()?,
     }
     Ok(reading.page)
 }
 
+/// How many rows are examined between looks at the clock.
+pub(crate) fn rows_per_look(filter: Option<&Filter>) -> u64 {
+    let long = filter.is_some_and(|filter| LONG_FILTER <= filter.terms());
+    if long { 1 } else { ROWS_PER_LOOK }
+}
+
 /// A page in the making.
-struct Reading<'a> {
-    conn: &'a Connection,
-    scan: &'a Scan,
-    abandoned: &'a dyn Fn() -> bool,
-    rows_per_look: u64,
-    page: Page,
+pub(crate) struct Reading<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) table: TableId,
+    pub(crate) scan: &'a Scan,
+    pub(crate) abandoned: &'a dyn Fn() -> bool,
+    pub(crate) rows_per_look: u64,
+    pub(crate) page: Page,
     /// The page takes no more rows; what is examined now is only to see whether there is another.
-    full: bool,
+    pub(crate) full: bool,
+    /// An entity must be in one of these, if there are any.
+    pub(crate) ways: &'a [Way<'a>],
 }
 
 /// Whether there is a reason to go on.
 #[derive(PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     Next,
     Stop,
 }
 
 impl Reading<'_> {
-    fn range(&mut self, table: TableId, range: &KeyRange) -> Result<Step, Fault> {
+    /// Reads all ranges, as far as the page goes.
+    pub(crate) fn ranges(&mut self) -> Result<(), Fault> {
+        let scan = self.scan;
+        let mut ranges: Vec<_> = scan.ranges.iter().collect();
+        if scan.direction == Direction::Descending {
+            ranges.reverse();
+        }
+        for range in ranges {
+            if self.range(range)? == Step::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn range(&mut self, range: &KeyRange) -> Result<Step, Fault> {
         let (sql, edge) = match (self.scan.direction, &range.end) {
             (Direction::Ascending, _) => (FROM, Some(&range.start)),
             (Direction::Descending, Some(end)) => (BEFORE, Some(end)),
             (Direction::Descending, None) => (LAST, None),
         };
         let mut statement = self.conn.prepare_cached(sql)?;
-        let table = table.0.cast_signed();
+        let table = self.table.0.cast_signed();
         let rows = match edge {
             Some(edge) => statement.query(params![table, &*edge.partition, &*edge.row])?,
             None => statement.query(params![table])?,
@@ -232,47 +256,78 @@ impl Reading<'_> {
         row: &str,
         record: rusqlite::types::ValueRef<'_>,
     ) -> Result<Step, Fault> {
-        if self.full && self.scan.filter.is_none() {
-            return Ok(Step::Stop);
-        }
-        let counts = self.scan.take == Take::Count;
-        if counts && self.scan.filter.is_none() {
-            self.page.counted += 1;
-            return Ok(Step::Next);
+        if let Some(step) = self.unseen() {
+            return Ok(step);
         }
         let conn = self.conn;
-        with_record(conn, record, |_, bytes| {
-            let row = Row { partition, row, record: RecordRef::parse(bytes)? };
-            let matches = match &self.scan.filter {
-                Some(filter) => filter.matches(&row)?,
-                None => true,
-            };
-            if !matches {
-                return Ok(Step::Next);
+        with_record(conn, record, |_, bytes| self.record(partition, row, bytes))
+    }
+
+    /// What follows from a row that nobody needs to look into: without a filter every one counts, or is one too many.
+    pub(crate) fn unseen(&mut self) -> Option<Step> {
+        if self.scan.filter.is_some() || !self.ways.is_empty() {
+            return None;
+        }
+        if self.full {
+            return Some(Step::Stop);
+        }
+        if self.scan.take == Take::Count {
+            self.page.counted += 1;
+            return Some(Step::Next);
+        }
+        None
+    }
+
+    /// Takes the entity if it matches and there is room; stops at the first match beyond.
+    pub(crate) fn record(
+        &mut self,
+        partition: &str,
+        row: &str,
+        bytes: &[u8],
+    ) -> Result<Step, Fault> {
+        let row = Row { partition, row, record: RecordRef::parse(bytes)? };
+        if !self.matches(&row)? {
+            return Ok(Step::Next);
+        }
+        if self.full {
+            return Ok(Step::Stop);
+        }
+        match self.scan.take {
+            Take::Count => self.page.counted += 1,
+            Take::Entities => self.take(&row),
+        }
+        Ok(Step::Next)
+    }
+
+    pub(crate) fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
+        if let Some(filter) = &self.scan.filter
+            && !filter.matches(row)?
+        {
+            return Ok(false);
+        }
+        for way in self.ways {
+            if way.contains(row)? {
+                return Ok(true);
             }
-            if self.full {
-                return Ok(Step::Stop);
-            }
-            if counts {
-                self.page.counted += 1;
-                return Ok(Step::Next);
-            }
-            let rows = &mut self.page.rows;
-            rows.push(&row);
-            self.full = self.scan.limit <= rows.len() || self.scan.max_bytes <= rows.byte_len();
-            Ok(Step::Next)
-        })
+        }
+        Ok(self.ways.is_empty())
+    }
+
+    pub(crate) fn take(&mut self, row: &Row<'_>) {
+        let rows = &mut self.page.rows;
+        rows.push(row);
+        self.full = self.scan.limit <= rows.len() || self.scan.max_bytes <= rows.byte_len();
     }
 
     /// Never before the first row was examined.
-    fn is_out_of_time(&self) -> bool {
+    pub(crate) fn is_out_of_time(&self) -> bool {
         let examined = self.page.examined;
         let look = examined == 1 || (examined > 0 && examined.is_multiple_of(self.rows_per_look));
         look && (self.scan.deadline <= Instant::now() || (self.abandoned)())
     }
 }
 
-fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, Fault> {
+pub(crate) fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, Fault> {
     let value = row.get_ref(column)?;
     value.as_str().map_err(|_| Fault::Corrupt("a key is not text".into()))
 }
@@ -284,6 +339,13 @@ impl<'a> View<'a> {
     pub(crate) fn begin(conn: &'a Connection) -> Result<Self, rusqlite::Error> {
         conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
         Ok(Self(conn))
+    }
+
+    /// A view of what is committed now. What it shows, point reads show from now on.
+    pub(crate) fn latest(conn: &'a Connection, shared: &Shared) -> Result<Self, Fault> {
+        let view = Self::begin(conn)?;
+        shared.readers.advance(entity::last_batch(conn)?);
+        Ok(view)
     }
 }
 

@@ -19,7 +19,8 @@ pub(crate) const APPLICATION_ID: u32 = 0x526F_7768;
 #[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
 pub(crate) const VERSION: u32 = 1 + MIGRATIONS.len() as u32;
 /// What turns format n + 1 into n + 2, at index n.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
 ALTER TABLE meta ADD COLUMN retention INTEGER;
 ALTER TABLE meta ADD COLUMN changes_after INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE changes (
@@ -27,13 +28,47 @@ CREATE TABLE changes (
     tick INTEGER NOT NULL,
     batch BLOB NOT NULL
 ) STRICT;
-"];
+",
+    "
+ALTER TABLE meta ADD COLUMN last_index INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE indexes (
+    id INTEGER PRIMARY KEY,
+    table_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    is_unique INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    entered_pk TEXT,
+    entered_rk TEXT,
+    examined INTEGER NOT NULL,
+    expected INTEGER,
+    UNIQUE (table_id, name)
+) STRICT;
+CREATE TABLE index_properties (
+    index_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (index_id, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE entries (
+    index_id INTEGER NOT NULL,
+    entry BLOB NOT NULL,
+    pk TEXT NOT NULL,
+    rk TEXT NOT NULL,
+    PRIMARY KEY (index_id, entry, pk, rk)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE dropped_indexes (
+    index_id INTEGER PRIMARY KEY
+) STRICT;
+",
+];
+/// The first format that has indexes.
+pub(crate) const INDEXES_SINCE: u32 = 3;
 
 /// Bytes of the database that readers may map into memory: address space, not memory. Pages beyond are read
 /// through the cache.
 const MAP_BYTES: i64 = 256 * 1024 * 1024 * 1024;
 /// Statements that a connection keeps prepared; more than there are.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 96;
 /// How long a reader waits for a lock within SQLite, which only a restart of the log can hold for long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -110,13 +145,18 @@ pub(crate) struct Marks {
     pub(crate) retention: Option<Duration>,
     /// The changes of all batches after this one are there, if they are kept.
     pub(crate) changes_after: u64,
+    /// The latest id of an index.
+    pub(crate) last_index: u64,
 }
 
 impl Marks {
     pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
-        let since_2 = if version(conn)? < 2 { "NULL, 0" } else { "retention, changes_after" };
+        let version = version(conn)?;
+        let since_2 = if version < 2 { "NULL, 0" } else { "retention, changes_after" };
+        let since_3 = if version < INDEXES_SINCE { "0" } else { "last_index" };
         let mut statement = conn.prepare_cached(&format!(
-            "SELECT tick, sequence, last_table, last_account, {since_2} FROM meta WHERE id = 1"
+            "SELECT tick, sequence, last_table, last_account, {since_2}, {since_3}
+             FROM meta WHERE id = 1"
         ))?;
         let mut rows = statement.query([])?;
         match rows.next()? {
@@ -129,6 +169,7 @@ impl Marks {
                     .get::<_, Option<i64>>(4)?
                     .map(|millis| Duration::from_millis(millis.cast_unsigned())),
                 changes_after: number(row, 5)?,
+                last_index: number(row, 6)?,
             }),
             None => Err(LoadError::Damaged("the marks are missing".into())),
         }
@@ -137,7 +178,7 @@ impl Marks {
     pub(crate) fn save(&self, conn: &Connection) -> Result<(), rusqlite::Error> {
         conn.prepare_cached(
             "UPDATE meta SET tick = ?1, sequence = ?2, last_table = ?3, last_account = ?4,
-                 retention = ?5, changes_after = ?6
+                 retention = ?5, changes_after = ?6, last_index = ?7
              WHERE id = 1",
         )?
         .execute(params![
@@ -147,6 +188,7 @@ impl Marks {
             self.last_account,
             self.retention.map(|kept| i64::try_from(kept.as_millis()).unwrap_or(i64::MAX)),
             self.changes_after.cast_signed(),
+            self.last_index.cast_signed(),
         ])?;
         Ok(())
     }
@@ -262,17 +304,28 @@ fn use_log(conn: &Connection) -> Result<(), rusqlite::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{lookup, walk};
     use crate::scan::{BEFORE, FROM, LAST};
 
-    /// A scan must find its start in the key and take the rows as they come.
+    /// Whoever reads must find the start in the key and take the rows as they come.
     #[test]
-    fn scans_follow_the_primary_key() {
+    fn reads_follow_the_primary_keys() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(SCHEMA).unwrap();
+        conn.execute_batch(&MIGRATIONS.concat()).unwrap();
         for (sql, wanted) in [
-            (FROM, "SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)>(?,?))"),
-            (BEFORE, "SEARCH entities USING PRIMARY KEY (table_id=? AND (pk,rk)<(?,?))"),
-            (LAST, "SEARCH entities USING PRIMARY KEY (table_id=?)"),
+            (FROM, "entities USING PRIMARY KEY (table_id=? AND (pk,rk)>(?,?))"),
+            (BEFORE, "entities USING PRIMARY KEY (table_id=? AND (pk,rk)<(?,?))"),
+            (LAST, "entities USING PRIMARY KEY (table_id=?)"),
+            (lookup::FROM, "entries USING PRIMARY KEY (index_id=? AND entry=? AND (pk,rk)>(?,?))"),
+            (
+                lookup::BEFORE,
+                "entries USING PRIMARY KEY (index_id=? AND entry=? AND (pk,rk)<(?,?))",
+            ),
+            (lookup::LAST, "entries USING PRIMARY KEY (index_id=? AND entry=?)"),
+            (walk::FROM, "entries USING PRIMARY KEY (index_id=? AND (entry,pk,rk)>(?,?,?))"),
+            (walk::BEFORE, "entries USING PRIMARY KEY (index_id=? AND (entry,pk,rk)<(?,?,?))"),
+            (walk::LAST, "entries USING PRIMARY KEY (index_id=?)"),
         ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             for index in 1..=statement.parameter_count() {
@@ -283,7 +336,7 @@ mod tests {
             while let Some(row) = rows.next().unwrap() {
                 plan.push(row.get::<_, String>(3).unwrap());
             }
-            assert_eq!(plan, [wanted]);
+            assert_eq!(plan, [format!("SEARCH {wanted}")]);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::committer::{Committer, Fault};
 use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::frozen::Frozen;
 use crate::health::Health;
+use crate::index::{self, build, walk, weigh};
 use crate::log;
 use crate::queue::{Answer, Job, Queue, Refused, Work};
 use crate::reader::Readers;
@@ -18,14 +19,19 @@ use crate::tuning::Tuning;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use rowhouse_env::Clock;
+use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Batch, Changes, ChangesWanted, Committed, Conflict, Kept, NewAccount, Page,
-    Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
+    IndexId, IndexState, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError,
+    Table, TableId, Walk, WalkPage,
 };
-use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName};
+use rowhouse_types::{
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName,
+};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -33,6 +39,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
+
+/// Memory of the sweep for pages of the database: it reads ahead and never twice.
+const SWEEP_CACHE_BYTES: u64 = 1024 * 1024;
 
 /// Where and how to keep data.
 #[derive(Clone, Debug)]
@@ -100,6 +109,8 @@ pub(crate) struct Shared {
     pub(crate) committed: watch::Sender<u64>,
     /// How many views of the past are open.
     pub(crate) frozen: AtomicUsize,
+    /// How far the index is that is being built, ahead of what the database says: how many entities, of how many.
+    entered: Mutex<Option<(IndexId, u64, Option<u64>)>>,
     database: PathBuf,
     log: PathBuf,
 }
@@ -163,11 +174,13 @@ impl EmbeddedStore {
         let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
         let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
         let pending = sweep::dropped(&conn).map_err(sqlite)?;
+        let builds = building(&catalogue);
         let read_connections = |count: usize| -> Result<Vec<Connection>, OpenError> {
             (0..count).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
         };
         let point_connections = read_connections(readers)?;
         let scan_connections = read_connections(scan_threads)?;
+        let sweep_connection = schema::reader(&path, SWEEP_CACHE_BYTES).map_err(sqlite)?;
         let checkpoint_connection =
             schema::writer(&path, durability, 0, &tuning).map_err(sqlite)?;
 
@@ -183,11 +196,19 @@ impl EmbeddedStore {
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
             frozen: AtomicUsize::new(0),
+            entered: Mutex::default(),
             database: directory.database(),
             log: directory.log(),
         });
         let (notes, heard) = mpsc::channel();
-        let sweeper = Sweeper { shared: Arc::clone(&shared), notes: heard, pending };
+        let sweeper = Sweeper {
+            shared: Arc::clone(&shared),
+            notes: heard,
+            pending,
+            builds,
+            chunk: None,
+            conn: sweep_connection,
+        };
         let committer =
             Committer { conn, marks, shared: Arc::clone(&shared), clock, sweeper: notes.clone() };
         let for_checkpoints = Arc::clone(&shared);
@@ -272,6 +293,29 @@ impl Shared {
     pub(crate) fn has_table(&self, table: TableId) -> bool {
         self.catalogue.load().has_table(table)
     }
+
+    /// Notes how many entities have been entered into an index, and of how many.
+    pub(crate) fn set_entered(&self, index: IndexId, entities: u64, of: Option<u64>) {
+        *self.entered.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, entities, of));
+    }
+
+    fn entered(&self, index: IndexId) -> (u64, Option<u64>) {
+        let entered = *self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        let entered = entered.filter(|(id, ..)| *id == index);
+        entered.map_or((0, None), |(_, entities, of)| (entities, of))
+    }
+}
+
+/// The indexes that are not yet built, the first declared first.
+fn building(catalogue: &Catalogue) -> VecDeque<(TableId, IndexId)> {
+    let of = |table: &Arc<Table>| {
+        let id = table.id;
+        let building = table.indexes.iter().filter(|index| index.state == IndexState::Building);
+        building.map(move |index| (id, index.id)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = catalogue.all_tables().flat_map(of).collect();
+    all.sort_unstable_by_key(|(_, index)| *index);
+    all.into()
 }
 
 #[async_trait]
@@ -341,6 +385,51 @@ impl Store for EmbeddedStore {
         policies: Vec<StoredPolicy>,
     ) -> Result<(), StoreError> {
         self.change(Change::SetPolicies(table, policies)).await.map(drop)
+    }
+
+    async fn create_index(
+        &self,
+        table: TableId,
+        name: &IndexName,
+        keys: IndexKeys,
+    ) -> Result<Index, StoreError> {
+        match self.change(Change::CreateIndex { table, name: name.clone(), keys }).await? {
+            Answer::Index(index) => Ok(index),
+            other => unreachable!("a new index is answered with {other:?}"),
+        }
+    }
+
+    async fn drop_index(&self, table: TableId, index: IndexId) -> Result<(), StoreError> {
+        self.change(Change::DropIndex(table, index)).await.map(drop)
+    }
+
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        let progress = self
+            .read(move |conn, _, _| {
+                build::progress(conn, index).map_err(|error| Fault::from(error).into_store_error())
+            })
+            .await?;
+        // The state is what readers know of: a scan through an index that is said to be ready finds it so.
+        let catalogue = self.catalogue()?;
+        let found = catalogue.table_by_id(table).and_then(|table| index::find(table, index));
+        let (Some(progress), Some(found)) = (progress, found) else {
+            return Err(StoreError::rejected(Conflict::IndexNotFound));
+        };
+        let (entered, of) = self.shared.entered(index);
+        Ok(Built {
+            state: found.state,
+            examined: progress.examined.max(entered),
+            of: progress.expected.or(of),
+        })
+    }
+
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        self.read(move |conn, shared, abandoned| walk::page(conn, shared, table, &walk, abandoned))
+            .await
+    }
+
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        self.read(move |conn, shared, _| weigh::weigh(conn, shared, table, &extent, bound)).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

@@ -1,38 +1,58 @@
-//! Deletes the entities of dropped tables and the changes that are too old, and gives the space back, a little
-//! at a time.
+//! Work that can wait: deletes the entities of dropped tables, the entries of dropped indexes and the changes that
+//! are too old, gives the space back, and builds indexes, a little at a time.
 //!
 //! The thread here only decides when; every step is a job of the committer like any other, small
 //! enough not to be noticed, and none is asked for while others wait. What is left to do stands in the
-//! database (`dropped`), so a restart goes on where the last one stopped.
+//! database (`dropped`, `dropped_indexes`, `indexes`), so a restart goes on where the last one stopped.
 
 use crate::committer::Fault;
 use crate::entity::remove_large;
+use crate::index::build::{self, Chunk};
+use crate::index::find;
 use crate::queue::{Answer, Job, Refused, Work};
+use crate::schema;
 use crate::store::Shared;
 use crate::tuning::Tuning;
-use rowhouse_store::TableId;
+use rowhouse_store::{IndexId, IndexState, TableId};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// What the sweep is told.
 #[derive(Debug)]
 pub(crate) enum Note {
-    /// There are entities to delete.
-    Dropped(TableId),
+    /// There is something to delete.
+    Sweep(Chore),
+    /// There is an index to build.
+    Build(TableId, IndexId),
     /// The store closes.
     Stop,
 }
 
-/// Decides when to sweep.
+/// What is gone for everybody and still in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// The entities of a table.
+    Entities(TableId),
+    /// The entries of an index.
+    Entries(IndexId),
+}
+
+/// Decides when to sweep and to build.
 pub(crate) struct Sweeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) notes: Receiver<Note>,
-    pub(crate) pending: VecDeque<TableId>,
+    pub(crate) pending: VecDeque<Chore>,
+    pub(crate) builds: VecDeque<(TableId, IndexId)>,
+    /// What is being entered into the first of them.
+    pub(crate) chunk: Option<Chunk>,
+    /// Reads what has to be entered.
+    pub(crate) conn: Connection,
 }
 
 /// The store closes or has failed: there is nothing left to do.
@@ -41,6 +61,8 @@ struct Ended;
 impl Sweeper {
     /// The life of the sweep thread.
     pub(crate) fn run(mut self) {
+        // Who reads everything must not hold up who reads one thing.
+        rowhouse_env::step_back();
         // Ends with the store, in whichever call notices it first.
         let Err(Ended) = self.work();
     }
@@ -48,26 +70,84 @@ impl Sweeper {
     fn work(&mut self) -> Result<std::convert::Infallible, Ended> {
         loop {
             let mut swept = false;
-            while let Some(&table) = self.pending.front() {
-                if self.sweep(table)? {
-                    self.pending.pop_front();
-                    swept = true;
+            while self.has_work() {
+                if let Some(&chore) = self.pending.front() {
+                    if self.sweep(chore)? {
+                        self.pending.pop_front();
+                        swept = true;
+                    }
+                    self.pause(self.shared.tuning.sweep_pause)?;
                 }
-                self.pause()?;
+                if let Some(&(table, index)) = self.builds.front() {
+                    let start = Instant::now();
+                    if self.build(table, index)? {
+                        self.builds.pop_front();
+                        self.chunk = None;
+                    }
+                    let tuning = &self.shared.tuning;
+                    let pause = start.elapsed().min(tuning.build_pause_max);
+                    let pause = pause.max(tuning.sweep_pause);
+                    self.pause(pause)?;
+                }
             }
             swept |= self.trim()?;
             self.give_back(swept)?;
-            match self.notes.recv_timeout(self.shared.tuning.free_pages_interval) {
-                Ok(Note::Dropped(table)) => self.pending.push_back(table),
-                Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Ended),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+            self.pause(self.shared.tuning.free_pages_interval)?;
         }
     }
 
-    /// One step; true if nothing of the table is left.
-    fn sweep(&mut self, table: TableId) -> Result<bool, Ended> {
-        Ok(matches!(self.ask(Work::Sweep(table))?, Some(Answer::Swept { finished: true })))
+    fn has_work(&self) -> bool {
+        !self.pending.is_empty() || !self.builds.is_empty()
+    }
+
+    /// One step; true if nothing is left of it.
+    fn sweep(&mut self, chore: Chore) -> Result<bool, Ended> {
+        Ok(matches!(self.ask(Work::Sweep(chore))?, Some(Answer::Swept { finished: true })))
+    }
+
+    /// One step of building an index; true if nothing is left to do for it.
+    fn build(&mut self, table: TableId, index: IndexId) -> Result<bool, Ended> {
+        if self.chunk.is_none() {
+            match self.read_ahead(table, index) {
+                Ok(Some(chunk)) => self.chunk = Some(chunk),
+                Ok(None) => return Ok(true),
+                Err(fault) => {
+                    let error = fault.into_store_error();
+                    tracing::warn!(%error, "building an index is interrupted");
+                    self.pause(self.shared.tuning.restart_pause)?;
+                    return Ok(false);
+                }
+            }
+        }
+        let Some(chunk) = &mut self.chunk else { return Ok(false) };
+        let step = chunk.step(&self.shared.tuning);
+        self.shared.set_entered(index, chunk.examined(), chunk.expected());
+        let answer = loop {
+            self.wait_for_calm(self.shared.tuning.build_patience)?;
+            match self.put(Work::Enter(Arc::clone(&step)))? {
+                Some(answer) => break answer,
+                None => self.pause(self.shared.tuning.sweep_pause)?,
+            }
+        };
+        if step.reached.is_some() {
+            self.chunk = None;
+        }
+        Ok(matches!(answer, Answer::Swept { finished: true }))
+    }
+
+    /// Reads what comes next for the index; none if it is not there any more or not being built.
+    fn read_ahead(&self, table: TableId, index: IndexId) -> Result<Option<Chunk>, Fault> {
+        let catalogue = self.shared.catalogue.load_full();
+        let found = catalogue.table_by_id(table).and_then(|table| find(table, index));
+        let Some(found) = found.filter(|index| index.state == IndexState::Building) else {
+            return Ok(None);
+        };
+        let Some(mut progress) = build::progress(&self.conn, index)? else { return Ok(None) };
+        let (tuning, stop) = (&self.shared.tuning, || self.shared.health.is_closed());
+        if progress.place.is_none() {
+            progress.expected = build::count(&self.conn, table, &stop)?;
+        }
+        Chunk::read(&self.conn, (table, index), &found.keys, progress, tuning, &stop).map(Some)
     }
 
     /// Removes changes that need not be kept; true if there were many.
@@ -75,7 +155,7 @@ impl Sweeper {
         let mut many = false;
         while matches!(self.ask(Work::TrimLog)?, Some(Answer::Swept { finished: false })) {
             many = true;
-            self.pause()?;
+            self.pause(self.shared.tuning.sweep_pause)?;
         }
         Ok(many)
     }
@@ -89,13 +169,13 @@ impl Sweeper {
         if free <= kept || (!swept && free <= total / 4) {
             return Ok(());
         }
-        while kept < free && self.pending.is_empty() {
+        while kept < free && !self.has_work() {
             if let Some(Answer::FreePages { free: left, .. }) =
                 self.ask(Work::FreePages { vacuum: true })?
             {
                 free = left;
             }
-            self.pause()?;
+            self.pause(self.shared.tuning.sweep_pause)?;
         }
         // The file is cut by the checkpoint that follows.
         self.shared.checkpoints.request();
@@ -104,9 +184,22 @@ impl Sweeper {
 
     /// Waits until the committer has little to do, then has it do something; none if it did not.
     fn ask(&mut self, work: Work) -> Result<Option<Answer>, Ended> {
-        while self.shared.tuning.sweep_queue < self.shared.queue.len() {
-            self.pause()?;
+        self.wait_for_calm(Duration::MAX)?;
+        self.put(work)
+    }
+
+    /// Waits until the committer has little to do, but no longer than this.
+    fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
+        let start = Instant::now();
+        while self.shared.tuning.sweep_queue < self.shared.queue.len() && start.elapsed() < patience
+        {
+            self.pause(self.shared.tuning.sweep_pause)?;
         }
+        Ok(())
+    }
+
+    /// Has the committer do something; none if it did not.
+    fn put(&mut self, work: Work) -> Result<Option<Answer>, Ended> {
         let (reply, answer) = oneshot::channel();
         match self.shared.queue.push(Job { work, reply }) {
             Ok(()) => {}
@@ -121,9 +214,10 @@ impl Sweeper {
     }
 
     /// Lets others have the disk, and hears what happened meanwhile.
-    fn pause(&mut self) -> Result<(), Ended> {
-        match self.notes.recv_timeout(self.shared.tuning.sweep_pause) {
-            Ok(Note::Dropped(table)) => self.pending.push_back(table),
+    fn pause(&mut self, pause: Duration) -> Result<(), Ended> {
+        match self.notes.recv_timeout(pause) {
+            Ok(Note::Sweep(chore)) => self.pending.push_back(chore),
+            Ok(Note::Build(table, index)) => self.builds.push_back((table, index)),
             Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Ended),
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -131,14 +225,36 @@ impl Sweeper {
     }
 }
 
-/// The tables that were dropped and not yet swept.
-pub(crate) fn dropped(conn: &Connection) -> Result<VecDeque<TableId>, rusqlite::Error> {
-    let mut statement = conn.prepare("SELECT table_id FROM dropped ORDER BY table_id")?;
-    statement.query_map([], |row| Ok(TableId(row.get::<_, i64>(0)?.cast_unsigned())))?.collect()
+/// What was dropped and is not yet swept.
+pub(crate) fn dropped(conn: &Connection) -> Result<VecDeque<Chore>, rusqlite::Error> {
+    let mut chores = VecDeque::new();
+    let mut list = |sql: &str, chore: fn(u64) -> Chore| -> Result<(), rusqlite::Error> {
+        let mut statement = conn.prepare(sql)?;
+        let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;
+        for id in ids {
+            chores.push_back(chore(id?.cast_unsigned()));
+        }
+        Ok(())
+    };
+    list("SELECT table_id FROM dropped ORDER BY table_id", |id| Chore::Entities(TableId(id)))?;
+    if schema::INDEXES_SINCE <= schema::version(conn)? {
+        let sql = "SELECT index_id FROM dropped_indexes ORDER BY index_id";
+        list(sql, |id| Chore::Entries(IndexId(id)))?;
+    }
+    Ok(chores)
 }
 
-/// Deletes the first entities of a dropped table; run by the committer.
-pub(crate) fn step(conn: &Connection, table: TableId, tuning: &Tuning) -> Result<Answer, Fault> {
+/// Deletes the first of what is left; run by the committer.
+pub(crate) fn step(conn: &Connection, chore: Chore, tuning: &Tuning) -> Result<Answer, Fault> {
+    let finished = match chore {
+        Chore::Entities(table) => delete_entities(conn, table, tuning)?,
+        Chore::Entries(index) => delete_entries(conn, index, tuning)?,
+    };
+    Ok(Answer::Swept { finished })
+}
+
+/// Deletes the first entities of a dropped table; true if none are left.
+fn delete_entities(conn: &Connection, table: TableId, tuning: &Tuning) -> Result<bool, Fault> {
     let id = table.0.cast_signed();
     let (mut count, mut bytes) = (0, 0);
     let mut last: Option<(String, String)> = None;
@@ -166,7 +282,36 @@ pub(crate) fn step(conn: &Connection, table: TableId, tuning: &Tuning) -> Result
     if finished {
         conn.prepare_cached("DELETE FROM dropped WHERE table_id = ?1")?.execute([id])?;
     }
-    Ok(Answer::Swept { finished })
+    Ok(finished)
+}
+
+/// Deletes the first entries of an index that nobody needs; true if none are left.
+fn delete_entries(conn: &Connection, index: IndexId, tuning: &Tuning) -> Result<bool, Fault> {
+    let id = index.0.cast_signed();
+    let mut count = 0;
+    let mut last: Option<(Vec<u8>, String, String)> = None;
+    {
+        let mut select = conn.prepare_cached(
+            "SELECT entry, pk, rk FROM entries WHERE index_id = ?1 ORDER BY entry, pk, rk",
+        )?;
+        let mut rows = select.query([id])?;
+        while count < tuning.sweep_rows {
+            let Some(row) = rows.next()? else { break };
+            count += 1;
+            last = Some((row.get(0)?, row.get(1)?, row.get(2)?));
+        }
+    }
+    if let Some((entry, partition, row)) = &last {
+        conn.prepare_cached(
+            "DELETE FROM entries WHERE index_id = ?1 AND (entry, pk, rk) <= (?2, ?3, ?4)",
+        )?
+        .execute(params![id, entry, partition, row])?;
+    }
+    let finished = count < tuning.sweep_rows;
+    if finished {
+        conn.prepare_cached("DELETE FROM dropped_indexes WHERE index_id = ?1")?.execute([id])?;
+    }
+    Ok(finished)
 }
 
 /// Counts free pages after giving some back, if so told; run by the committer.

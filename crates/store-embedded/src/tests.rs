@@ -5,6 +5,8 @@
 mod common;
 
 mod bench;
+mod indexes;
+mod kill;
 
 use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};

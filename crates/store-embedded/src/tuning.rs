@@ -50,6 +50,18 @@ pub(crate) struct Tuning {
     pub(crate) sweep_pause: Duration,
     /// Jobs waiting for the committer above which the sweep waits.
     pub(crate) sweep_queue: usize,
+    /// Entities that a step of building an index enters: each is looked up, and most write a page.
+    pub(crate) build_rows: usize,
+    /// Bytes of records that end such a step early.
+    pub(crate) build_bytes: usize,
+    /// Entities that are read ahead and sorted, so that steps write the same pages of the index.
+    pub(crate) build_chunk_rows: u64,
+    /// Bytes of their keys and entries that end the reading ahead early.
+    pub(crate) build_chunk_bytes: usize,
+    /// Longest pause between such steps. It is as long as the last one took, so that others have as much.
+    pub(crate) build_pause_max: Duration,
+    /// How long a step waits for a moment in which little waits for the committer.
+    pub(crate) build_patience: Duration,
     /// Free pages that are kept for the next writes and not returned to the file system.
     pub(crate) free_pages_kept: u64,
     /// How often the number of free pages is looked at without a cause.
@@ -76,6 +88,12 @@ impl Default for Tuning {
             sweep_bytes: 2 * 1024 * 1024,
             sweep_pause: Duration::from_millis(2),
             sweep_queue: 8,
+            build_rows: 100,
+            build_bytes: 1024 * 1024,
+            build_chunk_rows: 100_000,
+            build_chunk_bytes: 16 * 1024 * 1024,
+            build_pause_max: Duration::from_millis(50),
+            build_patience: Duration::from_millis(100),
             free_pages_kept: 64,
             free_pages_interval: Duration::from_secs(5),
         }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{commit, key, page, put, record, table};
 use rowhouse_env::{Clock, SimulatedClock, SystemClock};
+use rowhouse_store::conformance::indexed::{index_of, ready, unique_of};
 use rowhouse_store::{Condition, Placement, Store, Write};
 use rowhouse_store_embedded::{EmbeddedStore, OpenError, Options, check};
 use rowhouse_types::{Etag, KeyRange, StoredPolicy, Timestamp};
@@ -130,7 +131,7 @@ fn what_is_not_ours_is_left_alone() {
             Box::new(sqlite(
                 "PRAGMA application_id = 0x526F7768; PRAGMA user_version = 99; CREATE TABLE t (x)",
             )),
-            "has format 99, and this release knows formats up to 2: use the release that wrote it",
+            "has format 99, and this release knows formats up to 3: use the release that wrote it",
         ),
         (
             "no format",
@@ -208,6 +209,27 @@ async fn check_finds_damage() {
         ("UPDATE tables SET name = 'x'", "the name of a table is not valid"),
         ("DELETE FROM accounts", "a table belongs to no account"),
         ("DELETE FROM meta", "the marks are missing"),
+        (
+            "DELETE FROM entries WHERE index_id = 1 AND rk = 'b'",
+            "table Things, entity 2 in key order: index number has no entry for it",
+        ),
+        (
+            "DELETE FROM entities WHERE rk = 'b'",
+            "table Things, index number: 1 entries belong to no entity",
+        ),
+        (
+            "UPDATE entries SET entry = x'0300' WHERE index_id = 1 AND rk = 'b'",
+            "table Things, index number: 1 entries belong to no entity",
+        ),
+        (
+            "INSERT INTO entries SELECT index_id, entry, pk, 'x' FROM entries WHERE index_id = 2",
+            "table Things, index row: 3 values of a unique index are there twice",
+        ),
+        ("UPDATE entries SET index_id = 7 WHERE index_id = 1", "entries belong to no index (id 7)"),
+        ("UPDATE meta SET last_index = 1", "table Things, index row: its id was never given out"),
+        ("UPDATE indexes SET table_id = 7", "an index belongs to no table"),
+        ("DELETE FROM index_properties", "an index has no properties"),
+        ("UPDATE indexes SET state = 9", "the state of an index is not known"),
     ];
     for (damage, problem) in cases {
         let directory = tempfile::tempdir().unwrap();
@@ -217,7 +239,11 @@ async fn check_finds_damage() {
         let commands =
             rows.iter().map(|(row, size)| put(things, "p", row, record(1, *size))).collect();
         commit(&store, commands).await;
+        ready(&store, things, "number", index_of(&["Number"])).await;
+        ready(&store, things, "row", unique_of(&["RowKey"])).await;
         store.close().await.unwrap();
+        let sound = check(directory.path(), &mut |_| {}).unwrap();
+        assert_eq!((sound.indexes, sound.problems), (2, Vec::new()));
         let database = directory.path().join("rowhouse.db");
         rusqlite::Connection::open(&database).unwrap().execute_batch(damage).unwrap();
         let mut read = 0;

@@ -9,7 +9,9 @@ mod common;
 
 use common::{commit, key, name, page, put, record, table, write};
 use rowhouse_env::{Clock, SystemClock};
-use rowhouse_store::{Command, Condition, Placement, Store, TableId, Write};
+use rowhouse_query::index::IndexKeys;
+use rowhouse_store::conformance::indexed::{assert_agrees, built, index_of, ready, unique_of};
+use rowhouse_store::{Command, Condition, Index, IndexState, Placement, Store, TableId, Write};
 use rowhouse_store_embedded::{EmbeddedStore, Options, check};
 use rowhouse_types::{
     EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
@@ -17,8 +19,9 @@ use rowhouse_types::{
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-const FORMATS: [&str; 1] = ["format1"];
+const FORMATS: [&str; 2] = ["format1", "format2"];
 
 fn fixture(format: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format).join("rowhouse.db")
@@ -89,6 +92,32 @@ async fn fill(store: &dyn Store) {
         commit(store, vec![put(dropped, "p", &number.to_string(), record(number, 10))]).await;
     }
     store.drop_table(dropped).await.expect("dropped");
+    // Kept for longer than any fixture is tested.
+    let century = Duration::from_hours(24 * 36_525);
+    store.keep_changes(Some(century)).await.expect("kept");
+    commit(store, vec![put(people, "rows", "059", record(59, 59 * 50))]).await;
+    for (name, keys) in indexes() {
+        let name = name.parse().expect("a legal name");
+        store.create_index(people, &name, keys).await.expect("declared");
+    }
+}
+
+/// What is declared in the fixtures of formats that have indexes.
+fn indexes() -> [(&'static str, IndexKeys); 2] {
+    [("number", index_of(&["Number"])), ("text", unique_of(&["Text", "RowKey"]))]
+}
+
+/// The index of that name, declared now if the fixture is of a format without.
+async fn declared(store: &dyn Store, people: TableId, name: &str, keys: IndexKeys) -> Index {
+    let account = store.accounts().await.expect("listed")[0].id;
+    let table = store.table(account, &common::name("People")).await.expect("read").expect("there");
+    match table.indexes.iter().find(|index| index.name.as_str() == name) {
+        Some(index) => {
+            assert_eq!(built(store, people, index.id).await.state, IndexState::Ready);
+            index.clone()
+        }
+        None => ready(store, people, name, keys).await,
+    }
 }
 
 async fn verify(store: &dyn Store) -> TableId {
@@ -126,16 +155,23 @@ async fn every_format_opens() {
 
         let store = open(directory.path());
         let people = verify(&store).await;
+        let kept = store.kept_changes().await.expect("read");
+        assert_eq!(kept.is_some(), format != "format1", "{format}: changes are kept since");
         let old = store.get(people, &key("rows", "000")).await.expect("read").expect("there");
         let change = Write::Put(record(5, 5));
         let change = write(people, "rows", "000", Condition::Exists, change);
         let written = commit(&store, vec![change]).await;
         assert!(old.as_ref().timestamp() < written, "{format}: time goes on");
         commit(&store, vec![put(people, "rows", "000", record(0, 0))]).await;
+        for (name, keys) in indexes() {
+            let index = declared(&store, people, name, keys).await;
+            assert_agrees(&store, people, &index, format).await;
+        }
         store.close().await.expect("closed");
 
         let after = check(directory.path(), &mut |_| {}).expect("it can be checked");
         assert_eq!((after.problems, after.entities), (Vec::new(), before.entities), "{format}");
+        assert_eq!(after.indexes, 2, "{format}");
         verify(&open(directory.path())).await;
     }
 }

@@ -90,6 +90,7 @@ pub(crate) async fn page(store: &dyn Store, table: TableId, range: KeyRange) -> 
 pub(crate) fn scan_of(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
+        through: None,
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,

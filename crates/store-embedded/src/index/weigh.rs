@@ -1,0 +1,94 @@
+//! How much there is to read, counted up to a bound.
+
+use crate::committer::Fault;
+use crate::index::lookup::Stream;
+use crate::index::{Way, guarded, walk, within};
+use crate::scan::{FROM, Step, View, text};
+use crate::store::Shared;
+use rowhouse_store::{Extent, StoreError, TableId};
+use rowhouse_types::{Direction, KeyRange};
+use rusqlite::{Connection, params};
+
+/// Most entries outside the ranges that are passed. Where there are more the answer is the bound: whoever reads would
+/// have to pass them as well.
+const PASSED_MAX: u64 = 4_000;
+
+/// How many entities or entries one would look at, no further than the bound.
+pub(crate) fn weigh(
+    conn: &Connection,
+    shared: &Shared,
+    table: TableId,
+    extent: &Extent,
+    bound: u64,
+) -> Result<u64, StoreError> {
+    let indexes: Vec<_> = match extent {
+        Extent::Keys(_) => Vec::new(),
+        Extent::Entries(parts, _) => parts.iter().map(|part| part.index).collect(),
+    };
+    guarded(shared, table, &indexes, |table| {
+        let _view = View::latest(conn, shared)?;
+        match extent {
+            Extent::Keys(ranges) => entities(conn, table.id, ranges, bound),
+            Extent::Entries(parts, ranges) => {
+                entries(conn, &Way::all(table, parts)?, ranges, bound)
+            }
+        }
+    })
+}
+
+fn entities(
+    conn: &Connection,
+    table: TableId,
+    ranges: &[KeyRange],
+    bound: u64,
+) -> Result<u64, Fault> {
+    let mut statement = conn.prepare_cached(FROM)?;
+    let mut counted = 0;
+    for range in ranges {
+        let start = &range.start;
+        let table = table.0.cast_signed();
+        let mut rows = statement.query(params![table, &*start.partition, &*start.row])?;
+        while counted < bound
+            && let Some(row) = rows.next()?
+            && range.contains(text(row, 0)?, text(row, 1)?)
+        {
+            counted += 1;
+        }
+    }
+    Ok(counted)
+}
+
+fn entries(
+    conn: &Connection,
+    ways: &[Way<'_>],
+    ranges: &[KeyRange],
+    bound: u64,
+) -> Result<u64, Fault> {
+    let (mut counted, mut passed) = (0, 0);
+    for way in ways {
+        for span in way.spans {
+            if let Some(entry) = span.single() {
+                let mut stream = Stream::new(way.id, entry, ranges, Direction::Ascending);
+                while counted < bound && stream.next(conn)?.is_some() {
+                    counted += 1;
+                }
+                continue;
+            }
+            let step = walk::entries(conn, way.id, span, |_, partition, row| {
+                if counted == bound || passed == PASSED_MAX {
+                    return Ok(Step::Stop);
+                }
+                if within(ranges, partition, row) {
+                    counted += 1;
+                } else {
+                    passed += 1;
+                }
+                Ok(Step::Next)
+            })?;
+            if step == Step::Stop {
+                return Ok(bound);
+            }
+        }
+    }
+    Ok(counted)
+}
