@@ -2,23 +2,33 @@
 //!
 //! A batch of one kind into one partition is one statement (see `statement`). Any other batch, and one whose
 //! statement found that a condition does not hold, is a transaction: its rows are read and locked at one snapshot,
-//! the commands are judged here one after the other, and what they leave is written. A row that changed since the
-//! snapshot makes the database refuse, and the transaction starts again.
+//! the commands are judged here one after the other, and what they leave is written, with what that changes in the
+//! indexes of the tables. A row that changed since the snapshot makes the database refuse, and the transaction starts
+//! again.
 
 use crate::entity;
 use crate::fault::Fault;
+use crate::index::{self, Claims, Difference, Kept};
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
 use crate::statement::{ROWS_MAX, insert_rows, restore_rows};
 use crate::ticks::Tick;
 use rowhouse_store::{Batch, Command, Conflict, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-const LIVE: &str =
-    "SELECT t.tid FROM rowhouse.tables t WHERE t.tid = ANY($1) AND t.dropped IS NULL";
+/// Locked before the snapshot is taken: whoever sees no such lock knows that no transaction is under way whose snapshot
+/// is older. On a cluster that would lock every shard.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
+    LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
+const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+/// The tables that are there, each with the indexes that are kept. One that is not unique is not.
+const LIVE: &str = "SELECT t.tid, i.iid, i.properties, i.is_unique, i.state
+    FROM rowhouse.tables t
+    LEFT JOIN rowhouse.indexes i ON i.tid = t.tid AND i.dropped IS NULL AND i.state <> 3
+    WHERE t.tid = ANY($1) AND t.dropped IS NULL";
 /// The index is read in the order of its keys, so transactions lock in one order. Where they do not, the database
 /// notices and one of them starts again. Hashes are compared so that the index is not asked for them: with two lists the
 /// planner would rather read the partition.
@@ -68,13 +78,17 @@ struct Entity {
 /// Entities of a transaction, by partition and key.
 type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
 
+/// The indexes of the tables that are there.
+type Tables = HashMap<i64, Vec<Kept>>;
+
 /// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed.
 pub(crate) async fn as_transaction(
     session: &Session,
     commands: &[Located],
     tick: Tick,
+    cluster: bool,
 ) -> Result<Outcome, Fault> {
-    match in_transaction(session, commands, tick).await {
+    match in_transaction(session, commands, tick, cluster).await {
         Ok(outcome) => {
             session.end("COMMIT").await?;
             Ok(outcome)
@@ -90,6 +104,7 @@ async fn in_transaction(
     session: &Session,
     commands: &[Located],
     tick: Tick,
+    cluster: bool,
 ) -> Result<Outcome, Fault> {
     let tables: Vec<i64> = commands.iter().map(|located| located.partition.table).collect();
     let mut entities = named(commands);
@@ -97,38 +112,66 @@ async fn in_transaction(
     // Sent together, answered one after the other.
     let (begun, live, locked) = tokio::join!(
         biased;
-        session.begin(SNAPSHOT),
+        session.begin(if cluster { SNAPSHOT_OF_CLUSTER } else { SNAPSHOT }),
         session.rows(LIVE, of_tables),
         lock(session, &mut entities),
     );
     begun?;
     // Looked at first: where it fails, what else was asked in the transaction fails because of it.
     locked?;
-    let live = live?;
-    let live: HashSet<i64> = live.iter().map(|row| row.get(0)).collect();
+    let tables = tables_of(&live?);
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;
         i64::try_from(stored.as_ref().timestamp().ticks()).ok()
     });
     let (at, latest) = (tick.at, latest.max());
+    let mut claims = Claims::default();
+    let judged = judge_all(&mut entities, commands, &tables, at, &mut claims);
+    // What commands before the one that failed claimed comes first.
+    if let Some(index) = claims.refused(session, cluster).await? {
+        return Err(Fault::Rejected(index, Conflict::NotUnique));
+    }
+    judged?;
+    if let Some(latest) = latest.filter(|latest| at <= *latest) {
+        return Err(Fault::Behind(latest));
+    }
+    let difference = difference(&entities, &tables)?;
+    write_all(session, &entities, at, &difference).await?;
+    Ok(Outcome { tick: at })
+}
+
+fn tables_of(rows: &[Row]) -> Tables {
+    let mut tables = Tables::new();
+    for row in rows {
+        let kept = tables.entry(row.get(0)).or_default();
+        if let Some(id) = row.get(1) {
+            let keys = index::keys(row.get(2), row.get(3));
+            let state: i16 = row.get(4);
+            kept.push(Kept { id, keys, building: state != index::READY });
+        }
+    }
+    tables
+}
+
+/// Judges the commands in their order, up to the first that fails.
+fn judge_all(
+    entities: &mut Entities,
+    commands: &[Located],
+    tables: &Tables,
+    tick: i64,
+    claims: &mut Claims,
+) -> Result<(), Fault> {
     for (index, located) in commands.iter().enumerate() {
-        let judged = if live.contains(&located.partition.table) {
-            judge(&mut entities, located, at)
-        } else {
-            Err(Conflict::TableNotFound.into())
+        let judged = match tables.get(&located.partition.table) {
+            Some(kept) => judge(entities, located, tick, kept, (index, claims)),
+            None => Err(Conflict::TableNotFound.into()),
         };
         judged.map_err(|fault| match fault {
             Fault::Rejected(_, reason) => Fault::Rejected(index, reason),
             other => other,
         })?;
     }
-    if let Some(latest) = latest.filter(|latest| at <= *latest) {
-        return Err(Fault::Behind(latest));
-    }
-    for (partition, entities) in &entities {
-        write(session, *partition, entities, at).await?;
-    }
-    Ok(Outcome { tick: at })
+    Ok(())
 }
 
 /// Every entity that the commands name, not read yet.
@@ -152,15 +195,7 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
     for (partition, of_partition) in entities {
         let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
         let hashes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.hash).collect();
-        // Planned for these keys: a plan for any number of them may read the partition instead.
-        let values: [(&(dyn ToSql + Sync), Type); 4] = [
-            (&partition.home, Type::INT8),
-            (&partition.table, Type::INT8),
-            (&prefixes, Type::BYTEA_ARRAY),
-            (&hashes, Type::BYTEA_ARRAY),
-        ];
-        let rows = session.rows_once(LOCK, &values).await?;
-        for row in rows {
+        for row in lock_rows(session, *partition, &prefixes, &hashes).await? {
             let (prefix, hash): (&[u8], &[u8]) = (row.get(0), row.get(1));
             let same = |key: &DbKey| key.prefix == prefix && key.hash == hash;
             if let Some((_, entity)) = of_partition.iter_mut().find(|(key, _)| same(key)) {
@@ -172,8 +207,31 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Reads and locks rows of a partition: `kp, kh, ts, names, props`.
+pub(crate) async fn lock_rows(
+    session: &Session,
+    partition: Partition,
+    prefixes: &[&[u8]],
+    hashes: &[&[u8]],
+) -> Result<Vec<Row>, Fault> {
+    // Planned for these keys: a plan for any number of them may read the partition instead.
+    let values: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&partition.home, Type::INT8),
+        (&partition.table, Type::INT8),
+        (&prefixes, Type::BYTEA_ARRAY),
+        (&hashes, Type::BYTEA_ARRAY),
+    ];
+    session.rows_once(LOCK, &values).await
+}
+
 /// Judges one command against what those before it left, and does it.
-fn judge(entities: &mut Entities, located: &Located, tick: i64) -> Result<(), Fault> {
+fn judge(
+    entities: &mut Entities,
+    located: &Located,
+    tick: i64,
+    kept: &[Kept],
+    (index, claims): (usize, &mut Claims),
+) -> Result<(), Fault> {
     let Command::Entity { condition, write, .. } = &located.command;
     let entity = entities
         .get_mut(&located.partition)
@@ -188,6 +246,11 @@ fn judge(entities: &mut Entities, located: &Located, tick: i64) -> Result<(), Fa
     if let Some(record) = result.as_mut().filter(|_| !matches!(write, Write::Restore(_))) {
         let at = Timestamp::from_ticks(tick.unsigned_abs());
         record.stamp(at.unwrap_or(Timestamp::MAX));
+    }
+    for kept in kept.iter().filter(|kept| kept.keys.unique) {
+        let place = (located.partition.home, &located.key.in_entry());
+        let changed = [entity.current.as_ref(), result.as_ref()];
+        claims.note(index, kept, place, &entity.key, changed)?;
     }
     entity.current = result;
     entity.written = true;
@@ -204,6 +267,52 @@ fn merge(entity: &Entity, patch: &Record) -> Result<Record, Fault> {
         Some(LimitExceeded::Properties) => Err(Conflict::TooManyProperties.into()),
         Some(LimitExceeded::Size) => Err(Conflict::EntityTooLarge.into()),
         None => Ok(merged),
+    }
+}
+
+/// What the commands make of the entries of indexes.
+fn difference(entities: &Entities, tables: &Tables) -> Result<Difference, Fault> {
+    let mut difference = Difference::default();
+    for (partition, of_partition) in entities {
+        let kept = tables.get(&partition.table).map_or(&[][..], |kept| kept);
+        if kept.is_empty() {
+            continue;
+        }
+        for (key, entity) in of_partition.iter().filter(|(_, entity)| entity.written) {
+            let in_entry = key.in_entry();
+            let changed = [entity.stored.as_ref(), entity.current.as_ref()];
+            for kept in kept {
+                difference.note(kept, partition.home, &entity.key, &in_entry, changed)?;
+            }
+        }
+    }
+    Ok(difference)
+}
+
+/// Writes what the commands left of the entities, and of their entries in indexes.
+async fn write_all(
+    session: &Session,
+    entities: &Entities,
+    tick: i64,
+    difference: &Difference,
+) -> Result<(), Fault> {
+    let of_entities = async {
+        for (partition, entities) in entities {
+            write(session, *partition, entities, tick).await?;
+        }
+        Ok(())
+    };
+    let of_entries = async {
+        difference.remove(session).await?;
+        difference.add(session).await
+    };
+    // Sent together, answered one after the other.
+    let (of_entities, of_entries) = tokio::join!(biased; of_entities, of_entries);
+    match (of_entities, of_entries.map_err(unmet)) {
+        // It failed because the other one did.
+        (Err(fault), Err(cause)) if Fault::is_consequence(&fault) => Err(cause),
+        (Err(fault), _) | (Ok(()), Err(fault)) => Err(fault),
+        (Ok(()), Ok(())) => Ok(()),
     }
 }
 
@@ -233,7 +342,8 @@ async fn write(
     }
     for rows in saved.chunks(ROWS_MAX) {
         let rows = rows.iter().filter_map(|(key, record)| Some((partition.home, *key, (*record)?)));
-        let written = restore_rows(session, partition.table, rows, entity::OR_OVERWRITE).await;
+        let written =
+            restore_rows(session, partition.table, rows, entity::OR_OVERWRITE, false).await;
         written.map_err(unmet)?;
     }
     let gone = || changed().filter(|(_, entity)| entity.current.is_none()).map(|(key, _)| key);

@@ -8,6 +8,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Entries of a kind after which all are forgotten: a bound of memory.
 const ENTRIES_MAX: usize = 50_000;
 
+/// A table, and the number of what its writes have to keep of indexes.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) table: Arc<Table>,
+    pub(crate) indexing: i64,
+}
+
 /// Accounts and tables as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(RwLock<State>);
@@ -18,8 +25,8 @@ struct State {
     generation: u64,
     accounts: HashMap<AccountName, Arc<Account>>,
     names: HashMap<(AccountId, FoldedName), Arc<Table>>,
-    /// For what never changes of a table; also while no lease is held.
-    ids: HashMap<TableId, Arc<Table>>,
+    /// For what never changes of a table, also while no lease is held; and for what the database judges.
+    ids: HashMap<TableId, Known>,
 }
 
 /// When something was read from the database: before it was forgotten, or after.
@@ -53,7 +60,7 @@ impl Cache {
         self.read(|state| state.names.get(&(account, name.clone())).cloned())
     }
 
-    pub(crate) fn table_of(&self, id: TableId) -> Option<Arc<Table>> {
+    pub(crate) fn table_of(&self, id: TableId) -> Option<Known> {
         self.read(|state| state.ids.get(&id).cloned())
     }
 
@@ -67,7 +74,7 @@ impl Cache {
     }
 
     /// Remembers a table that was read in that generation.
-    pub(crate) fn keep_table(&self, read: Generation, table: &Arc<Table>) {
+    pub(crate) fn keep_table(&self, read: Generation, known: &Known) {
         self.write(|state| {
             if state.generation != read.0 {
                 return;
@@ -75,7 +82,8 @@ impl Cache {
             if state.ids.len() >= ENTRIES_MAX {
                 (state.ids, state.names) = Default::default();
             }
-            state.ids.insert(table.id, Arc::clone(table));
+            let table = &known.table;
+            state.ids.insert(table.id, known.clone());
             state.names.insert((table.account, table.name.folded()), Arc::clone(table));
         });
     }

@@ -2,10 +2,14 @@
 //!
 //! A change locks the one row of the catalogue first, so changes happen one after the other.
 
+use crate::cache::Known;
 use crate::fault::Fault;
+use crate::index;
 use crate::pool::Session;
-use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Placement, Table, TableId};
-use rowhouse_types::{AccountName, FoldedName, StoredPolicy, TableName, Timestamp};
+use rowhouse_store::{
+    Account, AccountId, Conflict, Index, IndexId, NewAccount, Placement, Table, TableId,
+};
+use rowhouse_types::{AccountName, FoldedName, IndexName, StoredPolicy, TableName, Timestamp};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
@@ -15,7 +19,9 @@ const ACCOUNT: &str = "SELECT a.id, a.name, a.created, a.key1, a.key2, a.version
         ARRAY(SELECT s.value FROM rowhouse.account_settings s WHERE s.account = a.id ORDER BY s.name)
     FROM rowhouse.accounts a";
 const TABLE: &str = "SELECT t.tid, t.account, t.name, t.created, t.placement_group, t.route_chars,
-        t.policy_ids, t.policy_starts, t.policy_expiries, t.policy_permissions
+        t.policy_ids, t.policy_starts, t.policy_expiries, t.policy_permissions,
+        (SELECT json_agg(json_build_array(i.iid, i.name, i.properties, i.is_unique, i.state) ORDER BY i.iid)::text
+         FROM rowhouse.indexes i WHERE i.tid = t.tid AND i.dropped IS NULL), t.indexing
     FROM rowhouse.tables t WHERE t.dropped IS NULL";
 
 /// Changes accounts and tables, all or none: what the change gives, or why it was refused, and the version of the
@@ -66,16 +72,16 @@ pub(crate) async fn table(
     session: &Session,
     account: AccountId,
     name: &FoldedName,
-) -> Result<Option<Table>, Fault> {
+) -> Result<Option<Known>, Fault> {
     let sql = format!("{TABLE} AND t.account = $1 AND t.folded = $2");
     let row = session.row(&sql, &[&i64::from(account.0), &name.as_str()]).await?;
-    row.map(|row| read_table(&row)).transpose()
+    row.map(|row| read_known(&row)).transpose()
 }
 
-pub(crate) async fn table_of(session: &Session, id: TableId) -> Result<Option<Table>, Fault> {
+pub(crate) async fn table_of(session: &Session, id: TableId) -> Result<Option<Known>, Fault> {
     let Some(id) = number(id) else { return Ok(None) };
     let row = session.row(&format!("{TABLE} AND t.tid = $1"), &[&id]).await?;
-    row.map(|row| read_table(&row)).transpose()
+    row.map(|row| read_known(&row)).transpose()
 }
 
 pub(crate) async fn tables(
@@ -150,6 +156,9 @@ pub(crate) async fn remove_account(session: &Session, account: AccountId) -> Res
     }
     let sql = "DELETE FROM rowhouse.account_settings WHERE account = $1";
     session.execute(sql, &[&id]).await?;
+    let sql = "UPDATE rowhouse.indexes SET dropped = now(), name = '!' || iid
+        WHERE dropped IS NULL AND tid IN (SELECT t.tid FROM rowhouse.tables t WHERE t.account = $1)";
+    session.execute(sql, &[&id]).await?;
     let sql = "UPDATE rowhouse.tables SET dropped = now(), folded = '!' || tid WHERE account = $1 AND dropped IS NULL";
     session.execute(sql, &[&id]).await?;
     Ok(())
@@ -188,6 +197,7 @@ pub(crate) async fn create_table(
         created: now,
         placement: placement.clone(),
         policies: Vec::new(),
+        indexes: Vec::new(),
     })
 }
 
@@ -197,6 +207,9 @@ pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), 
     if session.execute(sql, &[&id]).await? == 0 {
         return Err(Conflict::TableNotFound.into());
     }
+    let sql = "UPDATE rowhouse.indexes SET dropped = now(), name = '!' || iid
+        WHERE tid = $1 AND dropped IS NULL";
+    session.execute(sql, &[&id]).await?;
     Ok(())
 }
 
@@ -254,6 +267,10 @@ fn read_account(row: &Row) -> Result<Account, Fault> {
     })
 }
 
+fn read_known(row: &Row) -> Result<Known, Fault> {
+    Ok(Known { table: Arc::new(read_table(row)?), indexing: row.get(11) })
+}
+
 fn read_table(row: &Row) -> Result<Table, Fault> {
     let name: &str = row.get(2);
     let name = name.parse().map_err(|_| corrupt("the name of a table is none"))?;
@@ -269,7 +286,28 @@ fn read_table(row: &Row) -> Result<Table, Fault> {
             route_chars: route_chars.map_err(|_| corrupt("a route is out of range"))?,
         },
         policies: read_policies(row)?,
+        indexes: read_indexes(row)?,
     })
+}
+
+fn read_indexes(row: &Row) -> Result<Vec<Index>, Fault> {
+    type Columns = (u64, Box<str>, Vec<String>, bool, i16);
+    let text: Option<&str> = row.get(10);
+    let found: Vec<Columns> = match text {
+        Some(text) => {
+            serde_json::from_str(text).map_err(|_| corrupt("the indexes of a table are none"))?
+        }
+        None => Vec::new(),
+    };
+    let read = |(id, name, properties, unique, state): Columns| {
+        Ok(Index {
+            id: IndexId(id),
+            name: IndexName::new(name).map_err(|_| corrupt("the name of an index is none"))?,
+            keys: index::keys(properties, unique),
+            state: index::state(state),
+        })
+    };
+    found.into_iter().map(read).collect()
 }
 
 fn read_policies(row: &Row) -> Result<Vec<StoredPolicy>, Fault> {

@@ -62,7 +62,8 @@ impl Connection {
             let account = catalogue::account(&self.session, account).await?;
             let account = account.ok_or(Conflict::AccountNotFound)?;
             let table = catalogue::table(&self.session, account.id, &name.folded()).await?;
-            Ok(table.ok_or(Conflict::TableNotFound)?)
+            let known = table.ok_or(Conflict::TableNotFound)?;
+            Ok(Arc::unwrap_or_clone(known.table))
         };
         found.await.map_err(Fault::of_a_read)
     }

@@ -55,7 +55,9 @@ static DELETE: LazyLock<String> = LazyLock::new(|| {
 });
 
 const WHERE: &str = "e.dk = $1 AND e.tid = $2 AND e.kp = $3 AND e.kh = $4";
-const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
+/// Without indexes, too: entries of indexes are written by a transaction.
+const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t
+    WHERE t.tid = $2 AND t.dropped IS NULL AND t.indexing = 0)";
 const REPLACE: &str = "ts = $6, size = $7, names = $8, props = $9";
 const MERGE: &str = "ts = $6, size = e.size + $7, names = rowhouse.merged_names(e.names, $8),
     props = e.props || $9";

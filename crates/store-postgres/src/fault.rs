@@ -99,6 +99,12 @@ impl Fault {
         }
     }
 
+    /// Whether a statement failed only because another one of its transaction had.
+    pub(crate) fn is_consequence(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
+    }
+
     /// What whoever opens a store is told.
     pub(crate) fn of_opening(self) -> OpenError {
         match self {

@@ -84,7 +84,7 @@ impl Snapshot for Frozen {
             let known = catalogue::table_of(&self.session, table).await?;
             let known = known.ok_or(Conflict::TableNotFound)?;
             let number = catalogue::number(table).unwrap_or(-1);
-            let source = scan::Source { id: table, number, placement: &known.placement };
+            let source = scan::Source { id: table, number, placement: &known.table.placement };
             scan::page_within(&self.session, source, &scan).await
         };
         let page = read.await.map_err(Fault::of_a_read)?;

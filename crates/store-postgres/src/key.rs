@@ -10,6 +10,8 @@ use rowhouse_types::{EntityKey, KeyRange, Position};
 
 /// Bytes of a key that the primary key holds.
 const PREFIX: usize = 2000;
+/// Bytes of a key that the primary key of an index's entries holds, beside the entry.
+const ENTRY_PREFIX: usize = 1400;
 /// Bytes of the hash of a longer key.
 const HASH: usize = 16;
 
@@ -24,6 +26,17 @@ pub(crate) struct DbKey {
     pub(crate) rest: Vec<u8>,
     /// `pl`: how many bytes are the PartitionKey.
     pub(crate) partition_len: i16,
+}
+
+/// A key in the columns of an index's entry, where there is room for less of it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct EntryKey {
+    /// `kp`: the first bytes.
+    pub(crate) prefix: Vec<u8>,
+    /// `kh`: a hash of a longer key, else nothing.
+    pub(crate) hash: Vec<u8>,
+    /// `rest`: the bytes beyond.
+    pub(crate) rest: Vec<u8>,
 }
 
 /// A place between keys, in columns: compared as `(kp, rest)`.
@@ -41,10 +54,32 @@ impl DbKey {
         if prefix.len() <= PREFIX {
             return Self { prefix, hash: Vec::new(), rest: Vec::new(), partition_len };
         }
-        let hash = digest(&SHA256, &prefix).as_ref()[..HASH].to_vec();
+        let hash = hash(&prefix);
         let rest = prefix.split_off(PREFIX);
         Self { prefix, hash, rest, partition_len }
     }
+
+    /// The same key in an entry of an index.
+    pub(crate) fn in_entry(&self) -> EntryKey {
+        EntryKey::new([&*self.prefix, &*self.rest].concat())
+    }
+}
+
+impl EntryKey {
+    /// Of the whole string.
+    pub(crate) fn new(mut prefix: Vec<u8>) -> Self {
+        if prefix.len() <= ENTRY_PREFIX {
+            return Self { prefix, hash: Vec::new(), rest: Vec::new() };
+        }
+        let hash = hash(&prefix);
+        let rest = prefix.split_off(ENTRY_PREFIX);
+        Self { prefix, hash, rest }
+    }
+}
+
+/// Stands for a long key.
+fn hash(key: &[u8]) -> Vec<u8> {
+    digest(&SHA256, key).as_ref()[..HASH].to_vec()
 }
 
 fn join(partition: &[u8], row: &[u8]) -> Vec<u8> {
@@ -73,12 +108,21 @@ pub(crate) fn split<'a>(
 impl DbPosition {
     /// The same place in the order of the strings of bytes.
     pub(crate) fn new(position: &Position) -> Self {
+        Self::cut(position, PREFIX)
+    }
+
+    /// The same place among the entries of an index.
+    pub(crate) fn in_entries(position: &Position) -> Self {
+        Self::cut(position, ENTRY_PREFIX)
+    }
+
+    fn cut(position: &Position, at: usize) -> Self {
         let mut prefix = match position.partition.find('\0') {
             // After every key of the partition and before the next one's: no key holds U+0000 or U+0001.
             Some(end) => [&position.partition.as_bytes()[..end], &[1]].concat(),
             None => join(position.partition.as_bytes(), position.row.as_bytes()),
         };
-        let rest = if prefix.len() > PREFIX { prefix.split_off(PREFIX) } else { Vec::new() };
+        let rest = if prefix.len() > at { prefix.split_off(at) } else { Vec::new() };
         Self { prefix, rest }
     }
 
@@ -174,6 +218,11 @@ mod tests {
         DbPosition { prefix, rest }
     }
 
+    fn in_entry(key: &EntityKey) -> DbPosition {
+        let EntryKey { prefix, rest, .. } = DbKey::new(key).in_entry();
+        DbPosition { prefix, rest }
+    }
+
     proptest! {
         #[test]
         fn keys_come_back_and_keep_their_order(
@@ -187,10 +236,18 @@ mod tests {
                 let mut buffer = Vec::new();
                 let halves = split(&prefix, &rest, partition_len, &mut buffer).unwrap();
                 prop_assert_eq!(halves, (key.partition.as_str(), key.row.as_str()));
+                // What a statement makes of an entry's key to find the entity.
+                let entry = DbKey::new(key).in_entry();
+                let whole = [&*entry.prefix, &*entry.rest].concat();
+                prop_assert_eq!(&whole, &[&*prefix, &*rest].concat());
+                prop_assert_eq!(&whole[..whole.len().min(2000)], &*prefix);
+                prop_assert_eq!(if whole.len() > 2000 { entry.hash } else { Vec::new() }, hash);
             }
             keys.sort();
             let columns: Vec<_> = keys.iter().map(columns).collect();
             prop_assert!(columns.is_sorted());
+            let entries: Vec<_> = keys.iter().map(in_entry).collect();
+            prop_assert!(entries.is_sorted());
         }
 
         #[test]
@@ -209,6 +266,7 @@ mod tests {
             for place in places {
                 let before = (p.as_str(), r.as_str()) < (&*place.partition, &*place.row);
                 prop_assert_eq!(columns(&key) < DbPosition::new(&place), before);
+                prop_assert_eq!(in_entry(&key) < DbPosition::in_entries(&place), before);
             }
             prop_assert!(columns(&key) < DbPosition::end());
         }

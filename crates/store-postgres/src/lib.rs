@@ -15,6 +15,7 @@ mod entity;
 mod fault;
 mod filter;
 mod frozen;
+mod index;
 mod key;
 mod load;
 mod log;

@@ -86,6 +86,13 @@ impl Nodes {
         &self.first
     }
 
+    /// Those of all nodes.
+    pub(crate) fn pools(&self) -> Vec<Pool> {
+        let map = self.map();
+        let nodes = map.nodes.iter().map(|node| node.pool.clone());
+        std::iter::once(self.first.clone()).chain(nodes).collect()
+    }
+
     /// How all of them are connected to.
     pub(crate) fn options(&self) -> &Options {
         &self.options

@@ -1,14 +1,17 @@
 //! Reads, the same on the database and on a replica of it.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Known};
 use crate::fault::Fault;
 use crate::key::{self, DbKey};
-use crate::load::Kind;
+use crate::load::{Kind, Meter};
 use crate::nodes::Nodes;
 use crate::pool::Session;
-use crate::{catalogue, entity, scan};
-use rowhouse_store::{Account, AccountId, Conflict, Page, Scan, StoreError, Table, TableId};
-use rowhouse_types::{AccountName, EntityKey, FoldedName, Record, TableName};
+use crate::{catalogue, entity, index, scan};
+use rowhouse_store::{
+    Account, AccountId, Built, Conflict, Extent, IndexId, Page, Scan, StoreError, Table, TableId,
+    Walk, WalkPage,
+};
+use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, Record, TableName};
 use std::sync::Arc;
 
 /// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
@@ -46,17 +49,18 @@ impl Reader {
         }
     }
 
-    /// What is known of a table for ever: who it belongs to and where its partitions live.
-    pub(crate) async fn known(&self, id: TableId) -> Result<Arc<Table>, Fault> {
+    /// What is known of a table: for ever who it belongs to and where its partitions live, and otherwise what the
+    /// database judges.
+    pub(crate) async fn known(&self, id: TableId) -> Result<Known, Fault> {
         if let Some(table) = self.cache.table_of(id) {
             return Ok(table);
         }
         let read = self.cache.generation();
         let session = self.nodes.first().session().await?;
         let found = catalogue::table_of(&session, id).await?;
-        let table = Arc::new(found.ok_or(Conflict::TableNotFound)?);
-        self.cache.keep_table(read, &table);
-        Ok(table)
+        let known = found.ok_or(Conflict::TableNotFound)?;
+        self.cache.keep_table(read, &known);
+        Ok(known)
     }
 
     pub(crate) async fn get(
@@ -64,7 +68,7 @@ impl Reader {
         table: TableId,
         key: &EntityKey,
     ) -> Result<Option<Record>, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
         let number = catalogue::number(table).unwrap_or(-1);
         let home = key::home(table, &known.placement, key.partition.as_str());
         let key = &DbKey::new(key);
@@ -77,16 +81,10 @@ impl Reader {
     }
 
     pub(crate) async fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?;
+        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
         let number = catalogue::number(table).unwrap_or(-1);
         let source = scan::Source { id: table, number, placement: &known.placement };
-        let (session, meter) = match scan.ranges.first().and_then(key::partition) {
-            Some(partition) => {
-                let home = key::home(table, &known.placement, partition);
-                self.nodes.session_at(home, Kind::Read).await?
-            }
-            None => self.nodes.session().await?,
-        };
+        let (session, meter) = self.session_for(source, scan.ranges.first()).await?;
         let page = |session| async move {
             let page = scan::page(&session, source, scan).await?;
             // Nothing is what a table shows that was dropped, too.
@@ -98,6 +96,56 @@ impl Reader {
         let page = self.read_on(session, page).await?;
         meter.answered(page.rows.len());
         Ok(page)
+    }
+
+    /// A connection for reading ranges of which this is the first.
+    async fn session_for(
+        &self,
+        source: scan::Source<'_>,
+        first: Option<&KeyRange>,
+    ) -> Result<(Session, Meter), StoreError> {
+        match first.and_then(key::partition) {
+            Some(partition) => {
+                let home = key::home(source.id, source.placement, partition);
+                self.nodes.session_at(home, Kind::Read).await
+            }
+            None => self.nodes.session().await,
+        }
+    }
+
+    pub(crate) async fn walk(&self, table: TableId, walk: &Walk) -> Result<WalkPage, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let source = scan::Source { id: table, number, placement: &known.placement };
+        let only = if let [range] = &walk.ranges[..] { Some(range) } else { None };
+        let (session, meter) = self.session_for(source, only).await?;
+        let page = |session| async move { scan::walk(&session, source, walk).await };
+        let page = self.read_on(session, page).await?;
+        meter.answered(page.rows.len());
+        Ok(page)
+    }
+
+    pub(crate) async fn weigh(
+        &self,
+        table: TableId,
+        extent: &Extent,
+        bound: u64,
+    ) -> Result<u64, StoreError> {
+        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
+        let number = catalogue::number(table).unwrap_or(-1);
+        let source = scan::Source { id: table, number, placement: &known.placement };
+        let (Extent::Keys(ranges) | Extent::Entries(_, ranges)) = extent;
+        let only = if let [range] = &ranges[..] { Some(range) } else { None };
+        let (session, meter) = self.session_for(source, only).await?;
+        let weigh = |session| async move { scan::weigh(&session, source, extent, bound).await };
+        let weight = self.read_on(session, weigh).await?;
+        meter.answered(0);
+        Ok(weight)
+    }
+
+    pub(crate) async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        let built = |session| async move { index::declare::built(&session, table, index).await };
+        self.read(built).await
     }
 
     /// A table by name; from the cache if that may be trusted.
@@ -115,11 +163,10 @@ impl Reader {
         let found = self
             .read(|session| async move { catalogue::table(&session, account, folded).await })
             .await?;
-        let found = found.map(Arc::new);
-        if let Some(table) = &found {
-            self.cache.keep_table(read, table);
+        if let Some(known) = &found {
+            self.cache.keep_table(read, known);
         }
-        Ok(found)
+        Ok(found.map(|known| known.table))
     }
 
     pub(crate) async fn tables(

@@ -6,12 +6,14 @@ use crate::options::{OpenError, Options, Url};
 use crate::pool::Pool;
 use crate::reader::Reader;
 use async_trait::async_trait;
+use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Batch, Changes, ChangesWanted, Committed, Conflict, Kept, NewAccount, Page,
-    Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
+    IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Walk, WalkPage,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -99,6 +101,31 @@ impl Store for PostgresReplica {
 
     async fn set_policies(&self, _: TableId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
         refused()
+    }
+
+    async fn create_index(
+        &self,
+        _: TableId,
+        _: &IndexName,
+        _: IndexKeys,
+    ) -> Result<Index, StoreError> {
+        refused()
+    }
+
+    async fn drop_index(&self, _: TableId, _: IndexId) -> Result<(), StoreError> {
+        refused()
+    }
+
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        self.reader.built(table, index).await
+    }
+
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        self.reader.walk(table, &walk).await
+    }
+
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        self.reader.weigh(table, &extent, bound).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

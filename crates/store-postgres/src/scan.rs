@@ -3,14 +3,23 @@
 //! A page that one statement can answer is one statement. With a filter, or over several ranges, it is a read-only
 //! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
 //! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
+//! So is a page that is read through indexes (`through`), or in the order of one (`walk`).
+
+mod through;
+mod walk;
+mod weigh;
+
+pub(crate) use walk::walk;
+pub(crate) use weigh::weigh;
 
 use crate::fault::Fault;
 use crate::filter::{self, Condition, Parameters};
+use crate::index::lookup::{Members, Through};
 use crate::key::{self, DbKey, DbPosition};
 use crate::pool::Session;
 use crate::props::{self, JsonbRef};
 use futures_util::TryStreamExt as _;
-use rowhouse_store::{Page, Placement, Scan, StoreError, TableId, Take};
+use rowhouse_store::{Conflict, Page, Placement, Scan, StoreError, TableId, Take};
 use rowhouse_types::{Direction, EntityKey, KeyRange, Position, Row};
 use std::pin::pin;
 use std::time::Instant;
@@ -39,6 +48,10 @@ struct Draft<'a> {
     scan: &'a Scan,
     page: Page,
     buffer: Vec<u8>,
+    /// Read by the entries in these parts of indexes.
+    through: Option<&'a Through<'a>>,
+    /// Read otherwise, and only what has such an entry is wanted.
+    members: Option<&'a Members<'a>>,
 }
 
 /// Where a range was left.
@@ -57,7 +70,10 @@ pub(crate) async fn page(
     source: Source<'_>,
     scan: &Scan,
 ) -> Result<Page, Fault> {
-    let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
+    if let Some(parts) = &scan.through {
+        return through::page(session, source, scan, parts).await;
+    }
+    let mut draft = Draft::new(scan);
     let steps = steps(scan);
     let one_statement = steps.len() <= 1 && scan.filter.is_none() && scan.take == Take::Entities;
     if one_statement {
@@ -77,13 +93,16 @@ pub(crate) async fn page(
     Ok(draft.page)
 }
 
-/// Reads one page in the transaction that is open.
+/// Reads one page in the transaction that is open, where there are no indexes.
 pub(crate) async fn page_within(
     session: &Session,
     source: Source<'_>,
     scan: &Scan,
 ) -> Result<Page, Fault> {
-    let mut draft = Draft { scan, page: Page::default(), buffer: Vec::new() };
+    if scan.through.is_some() {
+        return Err(Conflict::IndexNotFound.into());
+    }
+    let mut draft = Draft::new(scan);
     // What was asked for and is not wanted is read before the next page.
     draft.run_all(session, source, steps(scan)).await?;
     Ok(draft.page)
@@ -101,6 +120,9 @@ fn steps(scan: &Scan) -> Vec<Step<'_>> {
     if scan.direction == Direction::Descending {
         ranges.reverse();
     }
+    if scan.through.is_some() {
+        return ranges.into_iter().map(Step::Range).collect();
+    }
     let mut steps: Vec<Step<'_>> = Vec::new();
     for range in ranges {
         match (key::point(range), steps.last_mut()) {
@@ -114,7 +136,12 @@ fn steps(scan: &Scan) -> Vec<Step<'_>> {
     steps
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    fn new(scan: &'a Scan) -> Self {
+        let page = Page::default();
+        Self { scan, page, buffer: Vec::new(), through: None, members: None }
+    }
+
     /// Until the page is complete; whether some of what was asked for has not been read.
     async fn run_all(
         &mut self,
@@ -139,11 +166,15 @@ impl Draft<'_> {
     ) -> Result<bool, Fault> {
         match step {
             Step::Points(points) => self.points(session, source, &points).await,
-            Step::Range(range) if self.scan.filter.is_some() || self.counts() => {
-                self.filtered(session, source, range).await
-            }
+            Step::Range(range) if self.is_judged() => self.filtered(session, source, range).await,
             Step::Range(range) => self.unfiltered(session, source, range).await,
         }
+    }
+
+    /// Whether not every row of a range is returned.
+    fn is_judged(&self) -> bool {
+        let among = self.through.is_some() || self.members.is_some();
+        among || self.scan.filter.is_some() || self.counts()
     }
 
     fn counts(&self) -> bool {
@@ -211,7 +242,8 @@ impl Draft<'_> {
         let record = record.as_ref();
         let candidate = Row { partition, row, record };
         let filter = self.scan.filter.as_ref();
-        let hit = filter.map_or(Ok(true), |filter| filter.matches(&candidate))?;
+        let hit = self.members.map_or(Ok(true), |members| members.contains(&candidate))?
+            && filter.map_or(Ok(true), |filter| filter.matches(&candidate))?;
         let complete = late || (hit && full);
         if complete {
             self.page.next = Some(Position::before(partition, row));
@@ -256,12 +288,24 @@ impl Draft<'_> {
     ) -> Result<bool, Fault> {
         let mut range = range.clone();
         let mut rows = FIRST_ROWS;
+        if let Some(through) = self.through {
+            // Little more than is wanted, unless all entries have to be sorted for it.
+            if through.is_sorted() {
+                rows = self.wanted().min(FIRST_ROWS);
+            } else {
+                self.walked(session, source, through, &range).await?;
+            }
+        }
         loop {
             if self.scan.deadline <= Instant::now() {
                 rows = 1;
             }
             let began = Instant::now();
-            match self.chunk(session, source, &range, rows).await? {
+            let left = match self.through {
+                Some(through) => self.chunk_through(session, source, through, &range, rows).await?,
+                None => self.chunk(session, source, &range, rows).await?,
+            };
+            match left {
                 Left::Exhausted => return Ok(false),
                 Left::Complete => return Ok(true),
                 Left::More(next) if self.scan.deadline <= Instant::now() => {
@@ -295,6 +339,7 @@ impl Draft<'_> {
             Some(filter) => filter::condition(filter, &mut parameters),
             None => Condition::always(),
         };
+        let exact = exact && self.members.is_none();
         // A large value is fetched and unpacked by whatever reads it: here once for all comparisons of a row, and after
         // the rows are in order, which would have to hold it.
         let props = if hit.contains("i.props") { "s.props || '{}' AS props" } else { "s.props" };

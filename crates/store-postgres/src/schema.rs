@@ -5,13 +5,18 @@ use crate::options::OpenError;
 use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../migrations/0001.sql"),
     include_str!("../migrations/0002.sql"),
     include_str!("../migrations/0003.sql"),
+    include_str!("../migrations/0004.sql"),
 ];
 /// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
 const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");
+/// The same for secondary indexes.
+const DISTRIBUTE_INDEXES: &str = include_str!("../migrations/citus_indexes.sql");
+/// Statements that change tables of the cluster follow each other, as some of them must in one transaction.
+const ONE_BY_ONE: &str = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'";
 /// Held while the schema changes: "rowhouse" in ASCII, as a number.
 const LOCK: i64 = 0x726F_7768_6F75_7365;
 
@@ -48,6 +53,9 @@ async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenE
                      INSERT INTO rowhouse.schema_version VALUES (0);";
         session.run(first).await.map_err(Fault::of_opening)?;
     }
+    if cluster && found > 0 {
+        session.run(ONE_BY_ONE).await.map_err(Fault::of_opening)?;
+    }
     let done = usize::try_from(found).unwrap_or(0);
     for (at, sql) in MIGRATIONS.iter().enumerate().skip(done) {
         tracing::info!(version = at + 1, "bringing the schema of the database up to date");
@@ -56,6 +64,9 @@ async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenE
     if cluster && !is_distributed(session).await.map_err(Fault::of_opening)? {
         tracing::info!("spreading the entities over the nodes of the cluster");
         session.run(DISTRIBUTE).await.map_err(Fault::of_opening)?;
+    }
+    if cluster && !is_spread(session, "index_entries").await.map_err(Fault::of_opening)? {
+        session.run(DISTRIBUTE_INDEXES).await.map_err(Fault::of_opening)?;
     }
     let finish = format!("UPDATE rowhouse.schema_version SET version = {known}; COMMIT;");
     session.run(&finish).await.map_err(Fault::of_opening)
@@ -81,12 +92,17 @@ async fn has_citus(session: &Session) -> Result<bool, Fault> {
 
 /// Whether the entities are spread over nodes.
 pub(crate) async fn is_distributed(session: &Session) -> Result<bool, Fault> {
+    is_spread(session, "entities").await
+}
+
+/// Whether that table is.
+async fn is_spread(session: &Session, table: &str) -> Result<bool, Fault> {
     if !has_citus(session).await? {
         return Ok(false);
     }
     let sql = "SELECT FROM pg_catalog.pg_dist_partition p
         JOIN pg_catalog.pg_class c ON c.oid = p.logicalrelid
         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = 'rowhouse' AND c.relname = 'entities'";
-    Ok(session.client().query_opt(sql, &[]).await?.is_some())
+        WHERE n.nspname = 'rowhouse' AND c.relname = $1::text";
+    Ok(session.client().query_opt(sql, &[&table]).await?.is_some())
 }

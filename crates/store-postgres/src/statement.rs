@@ -20,7 +20,9 @@ pub(crate) const ROWS_MAX: usize = 100;
 const SAVED_MAX: usize = 1000;
 /// The numbers of rows whose statements a connection keeps prepared. Each takes memory in the database.
 const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, 100];
-const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t WHERE t.tid = $2 AND t.dropped IS NULL)";
+/// Without indexes, too: entries of indexes are written by a transaction.
+const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t
+    WHERE t.tid = $2 AND t.dropped IS NULL AND t.indexing = 0)";
 
 /// Runs the batch as one statement, if it is of one kind that allows it. None if it does not, or if the
 /// statement found that it takes a transaction.
@@ -32,7 +34,7 @@ pub(crate) async fn run(
     if let Some((condition, rows)) = saved(commands) {
         let conflict = if condition == Condition::Any { entity::OR_OVERWRITE } else { "" };
         let table = commands[0].partition.table;
-        return match restore_rows(session, table, rows.into_iter(), conflict).await {
+        return match restore_rows(session, table, rows.into_iter(), conflict, true).await {
             Ok(_) => Ok(Some(Outcome { tick: tick.at })),
             Err(Fault::Duplicate) => Ok(None),
             Err(fault) => Err(fault),
@@ -121,7 +123,7 @@ fn record_of(Command::Entity { write, .. }: &Command) -> Option<&Record> {
 }
 
 /// A value and its type.
-type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(crate) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The columns `kp, kh, rest, pl, size, names, props` of a row.
 fn stored<'a>(key: &'a DbKey, columns: &'a Columns<'_>) -> [Typed<'a>; 7] {
@@ -167,6 +169,7 @@ pub(crate) async fn restore_rows<'a>(
     table: i64,
     records: impl Iterator<Item = (i64, &'a DbKey, &'a Record)>,
     conflict: &str,
+    check_table: bool,
 ) -> Result<Vec<Row>, Fault> {
     let mut rows = Vec::new();
     for (home, key, record) in records {
@@ -178,9 +181,10 @@ pub(crate) async fn restore_rows<'a>(
         values.extend::<[Typed<'_>; 2]>([(home, Type::INT8), (ts, Type::INT8)]);
         values.extend(stored(key, columns));
     }
+    let first = if check_table { "rowhouse.live($1)" } else { "$1" };
     let sql = format!(
         "INSERT INTO rowhouse.entities AS e (tid, dk, ts, kp, kh, rest, pl, size, names, props)
-         VALUES (rowhouse.live($1), {}) {conflict} RETURNING e.ts",
+         VALUES ({first}, {}) {conflict} RETURNING e.ts",
         tuples(rows.len(), 2, 9, "), ($1, ")
     );
     ask(session, rows.len(), &sql, values).await
@@ -301,7 +305,8 @@ fn all_or_none(change: &str, rows: impl std::fmt::Display) -> String {
     )
 }
 
-async fn ask(
+/// Sends it, prepared if there are as many rows as often are.
+pub(crate) async fn ask(
     session: &Session,
     rows: usize,
     sql: &str,
@@ -327,7 +332,7 @@ fn inserted_tuples(rows: usize) -> &'static str {
 }
 
 /// `$4, $5, $6` and so on for every row, with a text between the rows.
-fn tuples(rows: usize, first: usize, columns: usize, between: &str) -> String {
+pub(crate) fn tuples(rows: usize, first: usize, columns: usize, between: &str) -> String {
     let mut sql = String::with_capacity(rows * (columns * 6 + between.len()));
     for row in 0..rows {
         if row > 0 {

@@ -1,10 +1,11 @@
 //! The store: every method of the contract, on the parts beside it.
 
 use crate::batch::{self, Located, Outcome, Partition};
-use crate::cache::Cache;
+use crate::cache::{Cache, Known};
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
 use crate::frozen::Frozen;
+use crate::index::{self, build, declare};
 use crate::key;
 use crate::load::{self, Kind};
 use crate::membership::Membership;
@@ -15,19 +16,21 @@ use crate::reader::Reader;
 use crate::{catalogue, log, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
+use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Batch, Changes, ChangesWanted, Command, Committed, Conflict, Kept,
-    NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId, Write,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
+    Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
+    StoreError, Table, TableId, Walk, WalkPage, Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard};
 use tokio::task::JoinHandle;
 
 /// Connections for leases and ticks.
@@ -47,6 +50,8 @@ pub struct PostgresStore {
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
+    /// There is an index to build.
+    build: Arc<Notify>,
     commits: AtomicU64,
     retries: AtomicU64,
 }
@@ -100,6 +105,10 @@ impl PostgresStore {
         }
         let publishing = load::keep_publishing(Arc::clone(&nodes), Arc::clone(&membership));
         background.push(tokio::spawn(publishing));
+        let build = Arc::new(Notify::new());
+        let building =
+            build::keep_building(Arc::clone(&nodes), Arc::clone(&cache), Arc::clone(&build));
+        background.push(tokio::spawn(building));
         Ok(Self {
             reader: Reader { nodes, cache },
             clock,
@@ -107,6 +116,7 @@ impl PostgresStore {
             write_within,
             open: RwLock::new(()),
             background: Mutex::new(background),
+            build,
             commits: AtomicU64::new(0),
             retries: AtomicU64::new(0),
         })
@@ -171,42 +181,68 @@ impl PostgresStore {
         }
     }
 
-    /// Every command, with where its entity lives.
-    async fn locate(&self, batch: Batch) -> Result<Vec<Located>, Fault> {
+    /// Every command, with where its entity lives; a table with indexes that are kept, if one is known to have any.
+    async fn locate(&self, batch: Batch) -> Result<(Vec<Located>, Option<Known>), Fault> {
         let mut placements: HashMap<TableId, Placement> = HashMap::new();
+        let mut indexed = None;
         for (index, Command::Entity { table, .. }) in batch.commands.iter().enumerate() {
             if placements.contains_key(table) {
                 continue;
             }
             // A table that is not there is named after the commands before it were judged.
             let placement = match self.reader.known(*table).await {
-                Ok(known) => known.placement.clone(),
+                Ok(known) => {
+                    let placement = known.table.placement.clone();
+                    if known.indexing != 0 {
+                        indexed = Some(known);
+                    }
+                    placement
+                }
                 Err(Fault::Rejected(..)) if index > 0 => Placement::default(),
                 Err(fault) => return Err(fault),
             };
             placements.insert(*table, placement);
         }
-        Ok(batch::locate(batch, |Command::Entity { table, key, .. }| Partition {
+        let commands = batch::locate(batch, |Command::Entity { table, key, .. }| Partition {
             table: catalogue::number(*table).unwrap_or(-1),
             home: key::home(*table, &placements[table], key.partition.as_str()),
-        }))
+        });
+        Ok((commands, indexed))
     }
 
-    async fn commit_located(&self, commands: &[Located]) -> Result<Outcome, Fault> {
+    async fn commit_located(
+        &self,
+        commands: &[Located],
+        indexed: Option<&Known>,
+    ) -> Result<Outcome, Fault> {
         let home = commands.first().map_or(0, |located| located.partition.home);
         let (session, meter) = self.reader.nodes.session_at(home, Kind::Write).await?;
-        let outcome = self.commit_on(&session, commands).await?;
+        let outcome = self.commit_on(&session, commands, indexed).await?;
         meter.answered(commands.len());
         Ok(outcome)
     }
 
-    async fn commit_on(&self, session: &Session, commands: &[Located]) -> Result<Outcome, Fault> {
-        if let Some(outcome) = self.as_statement(session, commands).await? {
-            return Ok(outcome);
+    async fn commit_on(
+        &self,
+        session: &Session,
+        commands: &[Located],
+        indexed: Option<&Known>,
+    ) -> Result<Outcome, Fault> {
+        let cluster = self.reader.nodes.is_cluster();
+        let tried = match indexed {
+            None => self.as_statement(session, commands).await,
+            Some(known) if !cluster => self.as_insert(session, commands, known).await,
+            Some(_) => Ok(None),
+        };
+        match tried {
+            Ok(Some(outcome)) => return Ok(outcome),
+            // Or it has other indexes since: the transaction tells.
+            Ok(None) | Err(Fault::Rejected(_, Conflict::TableNotFound)) => {}
+            Err(fault) => return Err(fault),
         }
         for attempt in 1.. {
             let tick = self.membership.tick().await?;
-            match batch::as_transaction(session, commands, tick).await {
+            match batch::as_transaction(session, commands, tick, cluster).await {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }
@@ -238,6 +274,34 @@ impl PostgresStore {
                 self.membership.observe(i64::try_from(latest).unwrap_or(i64::MAX)).await
             }
             None => Ok(()),
+        }
+    }
+
+    /// A new entity with its entries in indexes, as one statement. None if it takes a transaction.
+    async fn as_insert(
+        &self,
+        session: &Session,
+        commands: &[Located],
+        known: &Known,
+    ) -> Result<Option<Outcome>, Fault> {
+        let [located] = commands else { return Ok(None) };
+        let Command::Entity { key, condition, write, .. } = &located.command;
+        let (Condition::Absent, Write::Put(record) | Write::Merge(record)) = (condition, write)
+        else {
+            return Ok(None);
+        };
+        if !entity::is_plain(key, *condition, write) {
+            return Ok(None);
+        }
+        let tick = self.membership.tick().await?;
+        let Partition { home, table } = located.partition;
+        let place = Place { home, table, key: &located.key };
+        match index::insert_entity(session, place, key, record, tick, known).await {
+            Ok(true) => Ok(Some(Outcome { tick: tick.at })),
+            Ok(false) => Err(Conflict::EntityExists.into()),
+            // A unique index has the values: of which entity, the transaction tells.
+            Err(Fault::Duplicate | Fault::Raced(_)) => Ok(None),
+            Err(fault) => Err(fault),
         }
     }
 
@@ -298,8 +362,8 @@ impl Store for PostgresStore {
         if batch.commands.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new() });
         }
-        let commands = self.locate(batch).await.map_err(Fault::of_a_read)?;
-        let outcome = self.in_time(self.commit_located(&commands)).await?;
+        let (commands, indexed) = self.locate(batch).await.map_err(Fault::of_a_read)?;
+        let outcome = self.in_time(self.commit_located(&commands, indexed.as_ref())).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp
@@ -352,6 +416,56 @@ impl Store for PostgresStore {
             catalogue::set_policies(&session, table, &policies).await
         };
         self.change(set).await
+    }
+
+    async fn create_index(
+        &self,
+        table: TableId,
+        name: &IndexName,
+        keys: IndexKeys,
+    ) -> Result<Index, StoreError> {
+        let (keys, cluster) = (&keys, self.reader.nodes.is_cluster());
+        for _ in 0..TRIES {
+            let mark = |session: Arc<Session>| async move {
+                declare::mark(&session, table, name, keys, cluster).await
+            };
+            let marked = self.change(mark).await?;
+            if let Err(fault) = declare::drain(&self.reader.nodes).await {
+                // Nothing is declared, so writes may be single statements again.
+                let unmark =
+                    |session: Arc<Session>| async move { declare::unmark(&session, table).await };
+                self.change(unmark).await?;
+                return Err(fault.of_a_read());
+            }
+            let declare = |session: Arc<Session>| async move {
+                declare::declare(&session, table, name, keys, marked).await
+            };
+            if let Some(index) = self.change(declare).await? {
+                // What is answered from now on keeps it.
+                let drained = declare::drain(&self.reader.nodes).await;
+                self.build.notify_one();
+                return drained.map(|()| index).map_err(Fault::after_a_write);
+            }
+        }
+        Err(StoreError::Busy)
+    }
+
+    async fn drop_index(&self, table: TableId, index: IndexId) -> Result<(), StoreError> {
+        let drop =
+            |session: Arc<Session>| async move { declare::drop(&session, table, index).await };
+        self.change(drop).await
+    }
+
+    async fn built(&self, table: TableId, index: IndexId) -> Result<Built, StoreError> {
+        self.reader.built(table, index).await
+    }
+
+    async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        self.reader.walk(table, &walk).await
+    }
+
+    async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        self.reader.weigh(table, &extent, bound).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

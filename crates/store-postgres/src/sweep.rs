@@ -1,6 +1,6 @@
-//! The rows of dropped tables: removed in small steps, by one server at a time.
+//! The rows of dropped tables and indexes: removed in small steps, by one server at a time.
 //!
-//! A write that saw a table before it was dropped may put a row there afterwards, and its commit may wait for a standby
+//! A write that saw a table or an index before it was dropped may put a row there afterwards, and its commit may wait for a standby
 //! for any time. So a table is forgotten only when no such write can be left: a server that finds it dropped waits
 //! longer than any write needs to begin its transaction, then until every transaction that is open at that moment has
 //! ended, and then finds no row. Counted from when it was found dropped, because only then others see that it is.
@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::pool::{Pool, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use tokio_postgres::types::ToSql;
 
 /// How often a server looks for something to sweep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,19 +27,75 @@ const ROWS: i64 = 1000;
 /// Held by whoever sweeps.
 const LOCK: i64 = 0x726F_7768_6F75_7366;
 
-const NEXT: &str = "SELECT t.tid FROM rowhouse.tables t
-    WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
-    ORDER BY t.dropped OFFSET $2 LIMIT 1";
 /// The number of this transaction: every one that had a number before has a smaller one.
 const MARK: &str = "SELECT pg_current_xact_id()::text::bigint";
 /// Every transaction with a smaller number has ended.
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-/// The last key of a step; none if all that is left is one.
-const BOUND: &str = "SELECT b.kp, b.kh FROM rowhouse.entities b WHERE b.tid = $1
-    ORDER BY b.kp, b.kh OFFSET $2 LIMIT 1";
-const STEP: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND (e.kp, e.kh) <= ($2, $3)";
-const LAST: &str = "DELETE FROM rowhouse.entities e WHERE e.tid = $1";
-const FORGET: &str = "DELETE FROM rowhouse.tables t WHERE t.tid = $1";
+
+/// What is dropped and has rows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Table,
+    Index,
+}
+
+impl Kind {
+    /// The first that is dropped, so many skipped.
+    fn next(self) -> &'static str {
+        match self {
+            Self::Table => {
+                "SELECT t.tid FROM rowhouse.tables t
+                 WHERE t.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
+                 ORDER BY t.dropped OFFSET $2 LIMIT 1"
+            }
+            Self::Index => {
+                "SELECT i.iid FROM rowhouse.indexes i
+                 WHERE i.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
+                 ORDER BY i.iid OFFSET $2 LIMIT 1"
+            }
+        }
+    }
+
+    /// The last key of a step; none if all that is left is one.
+    fn bound(self) -> &'static str {
+        match self {
+            Self::Table => {
+                "SELECT b.kp, b.kh FROM rowhouse.entities b WHERE b.tid = $1
+                 ORDER BY b.kp, b.kh OFFSET $2 LIMIT 1"
+            }
+            Self::Index => {
+                "SELECT b.entry, b.kp, b.kh FROM rowhouse.index_entries b WHERE b.iid = $1
+                 ORDER BY b.entry, b.kp, b.kh OFFSET $2 LIMIT 1"
+            }
+        }
+    }
+
+    fn step(self) -> &'static str {
+        match self {
+            Self::Table => {
+                "DELETE FROM rowhouse.entities e WHERE e.tid = $1 AND (e.kp, e.kh) <= ($2, $3)"
+            }
+            Self::Index => {
+                "DELETE FROM rowhouse.index_entries x
+                 WHERE x.iid = $1 AND (x.entry, x.kp, x.kh) <= ($2, $3, $4)"
+            }
+        }
+    }
+
+    fn last(self) -> &'static str {
+        match self {
+            Self::Table => "DELETE FROM rowhouse.entities e WHERE e.tid = $1",
+            Self::Index => "DELETE FROM rowhouse.index_entries x WHERE x.iid = $1",
+        }
+    }
+
+    fn forget(self) -> &'static str {
+        match self {
+            Self::Table => "DELETE FROM rowhouse.tables t WHERE t.tid = $1",
+            Self::Index => "DELETE FROM rowhouse.indexes i WHERE i.iid = $1",
+        }
+    }
+}
 
 /// Sweeps for as long as the store is open.
 pub(crate) async fn keep_sweeping(pool: Pool) {
@@ -54,23 +111,23 @@ pub(crate) async fn keep_sweeping(pool: Pool) {
 struct Sweeper {
     pool: Pool,
     grace: Duration,
-    /// Dropped tables that this server has seen.
-    dropped: HashMap<i64, Dropped>,
+    /// What this server has seen dropped.
+    dropped: HashMap<(Kind, i64), Dropped>,
 }
 
-/// What is known of writes to a dropped table.
+/// What is known of writes to a dropped table or index.
 struct Dropped {
     seen: Instant,
-    /// Every write that saw the table has a transaction with a smaller number, or none any more.
+    /// Every write that saw it has a transaction with a smaller number, or none any more.
     barrier: Option<i64>,
 }
 
 /// What a step did.
 enum Swept {
     Rows,
-    /// A table is gone for good.
-    Table,
-    /// A table has no rows, but may get some from a write that is under way.
+    /// It is gone for good.
+    All,
+    /// It has no rows, but may get some from a write that is under way.
     Waits,
     Nothing,
 }
@@ -83,44 +140,49 @@ impl Sweeper {
     /// Until nothing is left, or another server does it.
     async fn sweep(&mut self) -> Result<(), Fault> {
         self.dropped.retain(|_, dropped| dropped.seen.elapsed() < REMEMBER);
+        self.sweep_all(Kind::Table).await?;
+        self.sweep_all(Kind::Index).await
+    }
+
+    async fn sweep_all(&mut self, kind: Kind) -> Result<(), Fault> {
         let mut skipped = 0;
         loop {
             let session = self.pool.session().await?;
             session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
-            let swept = self.step(&session, skipped).await?;
+            let swept = self.step(&session, kind, skipped).await?;
             session.end("COMMIT").await?;
             drop(session);
             match swept {
                 Swept::Rows => tokio::time::sleep(PAUSE).await,
-                Swept::Table => {}
+                Swept::All => {}
                 Swept::Waits => skipped += 1,
                 Swept::Nothing => return Ok(()),
             }
         }
     }
 
-    async fn step(&mut self, session: &Session, skip: i64) -> Result<Swept, Fault> {
-        let Some(row) = session.row(NEXT, &[&LOCK, &skip]).await? else {
+    async fn step(&mut self, session: &Session, kind: Kind, skip: i64) -> Result<Swept, Fault> {
+        let Some(row) = session.row(kind.next(), &[&LOCK, &skip]).await? else {
             return Ok(Swept::Nothing);
         };
-        let table: i64 = row.get(0);
+        let id: i64 = row.get(0);
         // Asked before the rows are: none can come between.
-        let is_settled = self.is_settled(session, table).await?;
-        if remove_rows(session, table).await? > 0 {
+        let is_settled = self.is_settled(session, (kind, id)).await?;
+        if remove_rows(session, kind, id).await? > 0 {
             return Ok(Swept::Rows);
         }
         if !is_settled {
             return Ok(Swept::Waits);
         }
-        session.execute(FORGET, &[&table]).await?;
-        self.dropped.remove(&table);
-        Ok(Swept::Table)
+        session.execute(kind.forget(), &[&id]).await?;
+        self.dropped.remove(&(kind, id));
+        Ok(Swept::All)
     }
 
-    /// Whether every write that saw the table has ended.
-    async fn is_settled(&mut self, session: &Session, table: i64) -> Result<bool, Fault> {
+    /// Whether every write that saw it has ended.
+    async fn is_settled(&mut self, session: &Session, what: (Kind, i64)) -> Result<bool, Fault> {
         let unseen = || Dropped { seen: Instant::now(), barrier: None };
-        let dropped = self.dropped.entry(table).or_insert_with(unseen);
+        let dropped = self.dropped.entry(what).or_insert_with(unseen);
         if dropped.seen.elapsed() < self.grace {
             return Ok(false);
         }
@@ -134,14 +196,14 @@ impl Sweeper {
 }
 
 /// How many rows a step removed.
-async fn remove_rows(session: &Session, table: i64) -> Result<u64, Fault> {
-    match session.row(BOUND, &[&table, &(ROWS - 1)]).await? {
-        Some(bound) => {
-            let (prefix, hash): (&[u8], &[u8]) = (bound.get(0), bound.get(1));
-            session.execute(STEP, &[&table, &prefix, &hash]).await
-        }
-        None => session.execute(LAST, &[&table]).await,
-    }
+async fn remove_rows(session: &Session, kind: Kind, id: i64) -> Result<u64, Fault> {
+    let Some(bound) = session.row(kind.bound(), &[&id, &(ROWS - 1)]).await? else {
+        return session.execute(kind.last(), &[&id]).await;
+    };
+    let columns: Vec<&[u8]> = (0..bound.len()).map(|column| bound.get(column)).collect();
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&id];
+    values.extend(columns.iter().map(|column| column as &(dyn ToSql + Sync)));
+    session.execute(kind.step(), &values).await
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ fn both_read_what_the_other_wrote() {
 
         let scan = Scan {
             ranges: vec![KeyRange::partition("p")],
+            through: None,
             direction: Direction::Ascending,
             take: Take::Entities,
             filter: None,

@@ -88,7 +88,11 @@ fn a_database_of_an_older_schema_is_brought_up_to_date() {
         let url = server.create_database();
         let old = open(&url).await;
         let table = table(&*old).await;
-        let back = "DROP TABLE rowhouse.changes; DROP FUNCTION rowhouse.note_change;
+        let back =
+            "DROP TABLE rowhouse.indexes, rowhouse.index_entries; DROP FUNCTION rowhouse.keeping;
+            ALTER TABLE rowhouse.tables DROP COLUMN indexing;
+            ALTER TABLE rowhouse.catalogue DROP COLUMN last_index;
+            DROP TABLE rowhouse.changes; DROP FUNCTION rowhouse.note_change;
             ALTER TABLE rowhouse.catalogue DROP COLUMN retention, DROP COLUMN changes_after;
             DROP TABLE rowhouse.load; ALTER TABLE rowhouse.servers DROP COLUMN since;
             UPDATE rowhouse.schema_version SET version = 1";

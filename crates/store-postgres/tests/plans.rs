@@ -1,13 +1,16 @@
 //! How PostgreSQL runs what the engine sends, seen in the plans that it logs: entities are found by the primary key,
-//! and a page reads little more than it returns, on a table with statistics and on one without.
+//! and a page reads little more than it returns, on a table with statistics and on one without. So does one that is read
+//! through an index.
 
 mod common;
 
 use common::{command, commit, database, filter, key, number, open, page, put, scan_of, table};
-use rowhouse_store::{Condition, Scan, Store, TableId, Write};
+use rowhouse_query::index::{Span, entry};
+use rowhouse_store::conformance::indexed::{index_of, only, ready, walk_of, walk_page};
+use rowhouse_store::{Condition, Lookup, Scan, Store, TableId, Walk, Write};
 use rowhouse_store_postgres::PostgresStore;
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::{EntityKey, Etag, KeyRange, Position};
+use rowhouse_types::{Direction, EntityKey, Etag, KeyRange, Position, Row};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,7 @@ const SETTINGS: &[(&str, &str)] = &[
 /// A large table, on a server that logs its plans.
 struct Fixture {
     server: TestPostgres,
+    url: String,
     store: Arc<PostgresStore>,
     table: TableId,
 }
@@ -67,7 +71,7 @@ impl Fixture {
         if analyzed {
             server.execute(database(&url), "ANALYZE");
         }
-        Self { server, store, table }
+        Self { server, url, store, table }
     }
 
     /// Checks every statement on entities that the work sends, which it does several times.
@@ -114,7 +118,9 @@ fn plans_in(log: &str) -> Vec<String> {
             inside = false;
         }
     }
-    plans.retain(|plan| plan.contains("rowhouse.entities"));
+    plans.retain(|plan| {
+        plan.contains("rowhouse.entities") || plan.contains("rowhouse.index_entries")
+    });
     plans
 }
 
@@ -184,10 +190,47 @@ fn check_page(plan: &str) {
     for column in ["(tid = ", "(kp >= ", "(kp <= "] {
         assert!(condition.contains(column), "{plan}");
     }
-    let scan = steps(plan).find(|step| step.contains("using entities_pkey")).expect("it is there");
-    let rows = scan.split("actual rows=").nth(1).and_then(|rest| rest.split(' ').next());
-    let rows: usize = rows.and_then(|rows| rows.parse().ok()).expect("it was run");
-    assert!(rows <= PAGE + BEYOND, "{rows} rows were read:\n{plan}");
+    check_rows(plan, "using entities_pkey");
+}
+
+/// Few rows are read there.
+fn check_rows(plan: &str, there: &str) {
+    for scan in steps(plan).filter(|step| step.contains(there)) {
+        let rows = scan.split("actual rows=").nth(1).and_then(|rest| rest.split(' ').next());
+        let rows: usize = rows.and_then(|rows| rows.parse().ok()).expect("it was run");
+        assert!(rows <= PAGE + BEYOND, "{rows} rows were read:\n{plan}");
+    }
+}
+
+/// Entries are found by what is looked up, and the entity of each by its whole key.
+fn check_lookup(plan: &str) {
+    check_point(plan);
+    let found = conditions(plan, "index_entries_pkey");
+    assert!(!found.is_empty(), "{plan}");
+    for condition in found {
+        assert!(condition.contains("(iid = ") && condition.contains("(entry = "), "{plan}");
+    }
+    check_rows(plan, "using index_entries_pkey");
+}
+
+/// Entries are read in their order, and the entity of each is found by its whole key.
+fn check_walk(plan: &str) {
+    check_point(plan);
+    let found = conditions_of(plan, ["Index Scan using", "Index Scan Backward using"]);
+    assert!(found.iter().all(|condition| condition.contains("(iid = ")), "{plan}");
+    assert!(!found.is_empty(), "{plan}");
+    check_rows(plan, "using index_entries_pkey");
+}
+
+/// The conditions under which a plan looks into entries in one of these ways.
+fn conditions_of<'a>(plan: &'a str, ways: [&str; 2]) -> Vec<&'a str> {
+    let steps: Vec<_> = steps(plan).collect();
+    let of = |pair: &[&'a str]| {
+        let found =
+            ways.iter().any(|way| pair[0].starts_with(&format!("{way} index_entries_pkey")));
+        found.then_some(pair[1])
+    };
+    steps.windows(2).filter_map(of).collect()
 }
 
 fn check_page_of_partition(plan: &str) {
@@ -267,11 +310,60 @@ async fn pages(fixture: &Fixture) {
     }
 }
 
+async fn lookups(fixture: &Fixture, analyzed: bool) {
+    let Fixture { store, table, server, url } = fixture;
+    let spread =
+        "UPDATE rowhouse.entities SET props = jsonb_build_object('n', jsonb_build_array('l',
+        ('x' || encode(substring(sha256(kp), 1, 4), 'hex'))::bit(32)::bigint % 100))";
+    server.execute(database(url), spread);
+    let index = ready(&**store, *table, "n", index_of(&["n"])).await;
+    if analyzed {
+        server.execute(database(url), "ANALYZE");
+    }
+    let entry = |n: i64| {
+        let record = number(n);
+        let row = Row { partition: "", row: "", record: record.as_ref() };
+        let entry = entry(&index.keys, &row).expect("the record decodes");
+        only(&entry.expect("it has one"))
+    };
+    let read = async |spans: Vec<Span>, range: KeyRange| {
+        let through = Some(vec![Lookup { index: index.id, spans }]);
+        let scan = Scan { through, limit: PAGE, ..scan_of(vec![range]) };
+        let found = page(&**store, *table, scan).await;
+        assert_eq!(found.rows.len(), PAGE);
+        assert!(found.examined <= PAGE as u64 + 1, "{} examined", found.examined);
+    };
+    let rest = || KeyRange { start: Position::after("p03", "r0444"), end: None };
+    fixture.check(check_lookup, async |_| read(vec![entry(7)], KeyRange::all()).await).await;
+    fixture.check(check_lookup, async |_| read(vec![entry(8)], rest()).await).await;
+    let several = || vec![entry(7), entry(9), entry(11)];
+    fixture.check(check_lookup, async |_| read(several(), rest()).await).await;
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let walk = Walk { direction, limit: PAGE, ..walk_of(&index) };
+        let walked = async |_| {
+            let found = walk_page(&**store, *table, walk.clone()).await;
+            assert_eq!(found.rows.len(), PAGE);
+        };
+        fixture.check(check_walk, walked).await;
+    }
+    let write = async |turn: usize, condition, write| {
+        let key = key("p11", &format!("new{turn}"));
+        let done = commit(&**store, vec![command(*table, &key, condition, write)]).await;
+        done.expect("the condition holds");
+    };
+    let absent = Condition::Absent;
+    fixture.check(check_any, async |turn| write(turn, absent, Write::Put(number(6))).await).await;
+    let exists = Condition::Exists;
+    fixture.check(check_any, async |turn| write(turn, exists, Write::Merge(number(7))).await).await;
+    fixture.check(check_any, async |turn| write(turn, exists, Write::Delete).await).await;
+}
+
 async fn every_statement(analyzed: bool) {
     let fixture = Fixture::new(analyzed).await;
     points(&fixture).await;
     batches(&fixture).await;
     pages(&fixture).await;
+    lookups(&fixture, analyzed).await;
 }
 
 #[test]
