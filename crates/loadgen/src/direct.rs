@@ -186,6 +186,7 @@ fn scan(wanted: &Wanted) -> Scan {
     };
     Scan {
         ranges: vec![range],
+        through: None,
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,

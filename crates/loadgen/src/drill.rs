@@ -6,19 +6,18 @@
 //! into PostgreSQL. Rates are told as shares of the rate at which the data file is copied and synced on the same disk, and
 //! memory at the full size as a multiple of that at the tenth.
 
-mod command;
 mod contents;
 mod plain;
 mod round;
 
 use crate::aims::{Bound, Report};
 use crate::call::create_table;
+use crate::command::Running;
 use crate::database::Database;
 use crate::server::Server;
 use crate::text::count;
 use crate::workload::DATA;
 use crate::{Failure, Places};
-use command::Running;
 use round::{Round, Site};
 use std::io;
 

@@ -2,8 +2,9 @@
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
 //! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
-//! restore, `overload` at too many clients. The unit is CPU time per operation, and results are ratios within one run: absolute figures
-//! belong to the machine. Servers are started by the tool, on fresh directories, and end with it.
+//! restore, `index` at what an index saves and costs, `overload` at too many clients. The unit is CPU time per operation,
+//! and results are ratios within one run: absolute figures belong to the machine. Servers are started by the tool, on
+//! fresh directories, and end with it.
 
 #![expect(
     clippy::cast_precision_loss,
@@ -23,6 +24,7 @@ mod bench;
 mod call;
 mod chance;
 mod choice;
+mod command;
 mod connection;
 mod database;
 mod digits;
@@ -34,6 +36,7 @@ mod fill;
 mod guard;
 mod histogram;
 mod host;
+mod index;
 mod latency;
 mod load;
 mod measure;
@@ -72,6 +75,7 @@ enum Command {
     Load(load::Load),
     Scale(scale::Scale),
     Drill(drill::Drill),
+    Index(index::Measure),
     Overload(overload::Overload),
     Latency(latency::Latency),
     Soak(soak::Soak),
@@ -136,6 +140,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load.run(),
         Command::Scale(scale) => scale.run(),
         Command::Drill(drill) => drill.run(),
+        Command::Index(index) => index.run(),
         Command::Overload(overload) => overload.run(),
         Command::Latency(latency) => latency.run(),
         Command::Soak(soak) => soak.run(),

@@ -23,8 +23,21 @@ pub(crate) struct Answer<'a> {
     /// Where a query goes on: the values of the two continuation headers, of which the second may be
     /// missing and then is empty.
     pub(crate) next: Option<(&'a str, &'a str)>,
+    /// The lines before the body.
+    pub(crate) head: &'a [u8],
     /// Whether the server will close the connection.
     pub(crate) close: bool,
+}
+
+impl<'a> Answer<'a> {
+    /// The value of a header; of those that matter only now and then, and are not read beforehand.
+    pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
+        let value = self.head.split(|&byte| byte == b'\n').skip(1).find_map(|line| {
+            let colon = memchr(b':', line)?;
+            line[..colon].eq_ignore_ascii_case(name.as_bytes()).then_some(&line[colon + 1..])
+        });
+        std::str::from_utf8(value?.trim_ascii()).ok()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -120,7 +133,8 @@ impl Reader {
         };
         let row = head.next_row.as_deref().unwrap_or_default();
         let next = head.next_partition.as_deref().map(|partition| (partition, row));
-        Some(Answer { status: head.status, body, next, close: head.close })
+        let lines = &self.buffer[..head.length];
+        Some(Answer { status: head.status, body, next, head: lines, close: head.close })
     }
 
     /// Forgets the answer, to read the next.
@@ -268,6 +282,8 @@ mod tests {
         let answer = reader.answer().unwrap();
         assert_eq!(answer.next, Some(("1!4!cA--", "")));
         assert!(answer.close);
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert_eq!(answer.header("etag"), None);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 /// The account that every Azure SDK and every emulator knows, and its public key.
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
-const KEY: &str =
+pub(crate) const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// The key of the development account, and the date that signed requests carry.

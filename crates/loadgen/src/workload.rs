@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     fn answer<'a>(status: u16, body: &'a str, next: Option<(&'a str, &'a str)>) -> Answer<'a> {
-        Answer { status, body: body.as_bytes(), next, close: false }
+        Answer { status, body: body.as_bytes(), next, head: b"", close: false }
     }
 
     fn ask(operations: &mut Operations, fresh: bool) -> String {

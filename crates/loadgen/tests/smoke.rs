@@ -102,6 +102,25 @@ fn the_drill_is_measured() {
 }
 
 #[test]
+fn an_index_is_measured() {
+    let few = "--queries 50 --reads 100 --writes 20 -s 0.5 --insert-seconds 0.2";
+    let table = loadgen_with_aims(&format!("index --entities 3000 {few}"));
+    for sure in ["pages not read through the index", "examined beyond what matches"] {
+        let line = table.lines().find(|line| line.starts_with(sure));
+        assert!(line.is_some_and(|line| line.ends_with(" met")), "{sure}: {table}");
+    }
+    for step in [
+        "query by Name without an index: CPU",
+        "build, entities",
+        "p99 of writes during the build, of that without",
+        "CPU of a query without an index, of that through it",
+        "insert with 3 indexes: CPU, of that without",
+    ] {
+        assert!(table.contains(step), "{step}: {table}");
+    }
+}
+
+#[test]
 fn overload_is_measured() {
     let crowd = "--idle 20 --trickling 4 --eager 20 --max-connections 100";
     let table = loadgen_with_aims(&format!("overload {crowd} --rate 50 -s 0.5"));

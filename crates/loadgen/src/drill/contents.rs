@@ -111,7 +111,8 @@ mod tests {
     fn digest(pages: &[(&str, Option<(&str, &str)>)]) -> (u64, Vec<u8>) {
         let mut all = Pages::of("/t()".to_owned());
         for (body, next) in pages {
-            let answer = Answer { status: 200, body: body.as_bytes(), next: *next, close: false };
+            let answer =
+                Answer { status: 200, body: body.as_bytes(), next: *next, head: b"", close: false };
             let verdict = if next.is_some() { Verdict::More } else { Verdict::Done };
             assert_eq!(all.judge(0, &answer), verdict);
         }

@@ -1,11 +1,11 @@
 //! The drill at one size: backup while clients read, verification, plain copy, restore, comparison.
 
 use super::Drill;
-use super::command::{Done, Running};
 use super::contents::Contents;
 use super::plain::{self, Copied};
 use crate::aims::{Bound, Report};
 use crate::batch::Change;
+use crate::command::{Done, Running};
 use crate::drive::{Driver, Pace};
 use crate::fill::{fill, pieces};
 use crate::sampler::Sampler;
@@ -108,12 +108,13 @@ impl<'a> Site<'a> {
         let data = self.server.data().join("rowhouse.db");
         let plain = plain::copy(&data, &self.terms.places.runs().join("plain-copy"))?;
         tell_plain(&plain, &mut tell);
-        let bytes = taken.printed[0]["bytes"].as_u64().unwrap_or_default() as f64;
+        let (about_taken, about_verified) = (taken.json()?, verified.json()?);
+        let bytes = about_taken[0]["bytes"].as_u64().unwrap_or_default() as f64;
         tell.fact("backup, of the stored bytes", bytes / plain.bytes.max(1) as f64, "x");
         tell.work("backup", &taken, &plain, Bound::AtLeast(BACKUP_SHARE));
         tell.work("verify", &verified, &plain, Bound::None);
         let contents = Contents::read(self.server.address(), DATA)?;
-        let expected = [&taken, &verified].map(|done| done.printed[0]["entities"].as_u64());
+        let expected = [about_taken, about_verified].map(|about| about[0]["entities"].as_u64());
         if expected != [Some(size); 2] || contents.entities != size {
             return Err(io::Error::other("the backup does not hold what was loaded"));
         }

@@ -140,7 +140,7 @@ mod tests {
     fn judge(timed: &mut Timed<'_>, status: u16, body: &[u8]) {
         let mut to = Requests::new("127.0.0.1:1".parse().unwrap());
         assert!(timed.ask(0, true, &mut to, &mut Vec::new()));
-        timed.judge(0, &Answer { status, body, next: None, close: false });
+        timed.judge(0, &Answer { status, body, next: None, head: b"", close: false });
     }
 
     #[test]

@@ -342,7 +342,7 @@ mod tests {
                 }
                 _ => (204, true),
             };
-            let answer = Answer { status, body: &body, next: None, close: false };
+            let answer = Answer { status, body: &body, next: None, head: b"", close: false };
             assert_eq!(mix.judge(0, &answer), Verdict::Done);
             assert_eq!(mix.writes(0), write);
         }

@@ -1,4 +1,4 @@
-//! A command of the product, with what it took.
+//! A command that is run beside a measurement, with what it took.
 
 use crate::guard;
 use crate::process;
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A command that is at work. It ends with this process.
-pub(super) struct Running {
+pub(crate) struct Running {
     words: String,
     memory: Sampler,
     cpu_before: Duration,
@@ -21,23 +21,22 @@ pub(super) struct Running {
 
 /// A command that has done its work.
 #[derive(Debug)]
-pub(super) struct Done {
-    /// What it printed.
-    pub(super) printed: Value,
-    pub(super) took: Duration,
+pub(crate) struct Done {
+    printed: Vec<u8>,
+    pub(crate) took: Duration,
     /// CPU time.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
     /// Most anonymous memory, in bytes.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
 }
 
 impl Running {
-    /// Starts the binary with arguments that make it print JSON.
-    pub(super) fn start<'a>(
-        binary: &Path,
+    /// Starts a program.
+    pub(crate) fn start<'a>(
+        program: &Path,
         arguments: impl Iterator<Item = &'a OsStr>,
     ) -> io::Result<Self> {
-        let mut command = guard::guarded(binary)?;
+        let mut command = guard::guarded(program)?;
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let cpu_before = process::ended_cpu();
         let began = Instant::now();
@@ -50,12 +49,12 @@ impl Running {
         Ok(Self { words: format!("{command:?}"), memory, cpu_before, ended })
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.ended.is_finished()
     }
 
     /// Waits for its end, which must be a good one.
-    pub(super) fn finish(self) -> io::Result<Done> {
+    pub(crate) fn finish(self) -> io::Result<Done> {
         let ended = self.ended.join();
         let (output, took) = ended.map_err(|_| io::Error::other("waiting panicked"))??;
         if !output.status.success() {
@@ -63,7 +62,13 @@ impl Running {
             return Err(io::Error::other(format!("{words} failed: {said}")));
         }
         let cpu = process::ended_cpu().saturating_sub(self.cpu_before);
-        let printed = serde_json::from_slice(&output.stdout)?;
-        Ok(Done { printed, took, cpu, memory: self.memory.take() })
+        Ok(Done { printed: output.stdout, took, cpu, memory: self.memory.take() })
+    }
+}
+
+impl Done {
+    /// What it printed, which must be JSON.
+    pub(crate) fn json(&self) -> io::Result<Value> {
+        Ok(serde_json::from_slice(&self.printed)?)
     }
 }
