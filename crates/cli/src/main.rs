@@ -11,8 +11,10 @@ mod backup;
 mod check;
 mod cluster;
 mod copy;
+mod explain;
 mod export;
 mod import;
+mod index;
 mod output;
 mod progress;
 mod rate;
@@ -20,6 +22,7 @@ mod restore;
 mod serve;
 mod service;
 mod signals;
+mod table;
 mod tail;
 mod transfer;
 
@@ -53,6 +56,9 @@ enum Command {
     Import(Box<import::ImportCommand>),
     Copy(copy::CopyCommand),
     Tail(tail::TailCommand),
+    Table(table::TableCommand),
+    Index(index::IndexCommand),
+    Explain(explain::ExplainCommand),
     /// Print the version.
     Version,
 }
@@ -69,6 +75,9 @@ fn main() -> ExitCode {
         Command::Import(import) => import.run(),
         Command::Copy(copy) => copy.run(),
         Command::Tail(tail) => tail.run(),
+        Command::Table(table) => table.run(),
+        Command::Index(index) => index.run(),
+        Command::Explain(explain) => explain.run(),
         Command::Version => {
             output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
             Ok(())

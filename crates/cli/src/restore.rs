@@ -116,9 +116,10 @@ impl RestoreCommand {
         drop(line);
         let (restored, surveys) = restored.map_err(|error| error.to_string())?;
         if self.server.json {
-            let Restored { accounts, tables, items, resumed } = restored;
+            let Restored { accounts, tables, items, indexes, indexes_left_out, resumed } = restored;
             let value = json!({
-                "accounts": accounts, "tables": tables, "items": items, "resumed": resumed,
+                "accounts": accounts, "tables": tables, "items": items, "indexes": indexes,
+                "indexesLeftOut": indexes_left_out, "resumed": resumed,
             });
             output::print(&format!("{value}\n"));
             return Ok(());
@@ -132,6 +133,16 @@ impl RestoreCommand {
             contents(", ", restored.items, changes),
             surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
         ));
+        if restored.indexes > 0 {
+            let indexes = counted(restored.indexes, "index", "indexes");
+            output::print(&format!("Indexes   {indexes}, built while a server runs\n"));
+        }
+        if restored.indexes_left_out > 0 {
+            let left_out = counted(restored.indexes_left_out, "unique index", "unique indexes");
+            output::print(&format!(
+                "Left out  {left_out} without PartitionKey: tables are spread over nodes here\n"
+            ));
+        }
         Ok(())
     }
 

@@ -85,7 +85,7 @@ pub struct Page {
 }
 
 /// A request before it is signed.
-struct Call {
+pub(crate) struct Call {
     method: Method,
     /// Below the service, encoded, with a slash before it.
     path: String,
@@ -95,7 +95,7 @@ struct Call {
 }
 
 impl Call {
-    fn new(method: Method, path: impl Into<String>) -> Self {
+    pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
         let path = path.into();
         Self {
             method,
@@ -106,12 +106,12 @@ impl Call {
         }
     }
 
-    fn body(mut self, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    fn query(mut self, name: &'static str, value: Option<impl Into<String>>) -> Self {
+    pub(crate) fn query(mut self, name: &'static str, value: Option<impl Into<String>>) -> Self {
         self.query.extend(value.map(|value| (name, value.into())));
         self
     }
@@ -319,7 +319,10 @@ impl Client {
         read.map_err(|reason| ClientError::Entity { address: self.address(), reason })
     }
 
-    fn read<'a, T: Deserialize<'a>>(&self, answer: &'a Answer) -> Result<T, ClientError> {
+    pub(crate) fn read<'a, T: Deserialize<'a>>(
+        &self,
+        answer: &'a Answer,
+    ) -> Result<T, ClientError> {
         serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))
     }
 
@@ -328,7 +331,7 @@ impl Client {
     }
 
     /// Sends a request, again if that may help, and returns a successful answer.
-    async fn ask(&self, call: Call) -> Result<Answer, ClientError> {
+    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, ClientError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -451,7 +454,7 @@ fn retry_after(answer: &Answer) -> Option<Duration> {
 }
 
 /// The path of a table below the service.
-fn path_of(table: &str) -> String {
+pub(crate) fn path_of(table: &str) -> String {
     let mut path = "/".to_owned();
     push_encoded(&mut path, table);
     path

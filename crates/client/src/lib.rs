@@ -1,7 +1,7 @@
 //! A client of the Table protocol, and what moves tables with it: export, import and copy.
 //!
 //! The other side may be Rowhouse, Azure or Azurite: nothing here asks for more than the protocol that they
-//! share. Values keep their types exactly. Memory is bounded: tables are read page by page, answers have a
+//! share, but what is said to be Rowhouse's own. Values keep their types exactly. Memory is bounded: tables are read page by page, answers have a
 //! limit, and no more than a few pages are on their way at a time. What is repeated after a fault is safe to
 //! repeat: writes of a transfer replace, or are compared with what is there.
 //!
@@ -21,6 +21,7 @@ pub mod export;
 pub mod files;
 mod following;
 pub mod import;
+mod index;
 mod lanes;
 mod loader;
 mod progress;
@@ -40,6 +41,7 @@ pub use digest::Digest;
 pub use entity::Entity;
 pub use error::{ClientError, ServiceError, TransferError};
 pub use following::{Following, Notice};
+pub use index::{Asked, CostlyQuery, Index, IndexState, NewIndex};
 pub use loader::OnConflict;
 pub use progress::Progress;
 pub use range::Range;

@@ -53,6 +53,11 @@ impl From<StoreError> for AccountError {
                 | Conflict::ConditionNotMet
                 | Conflict::EntityTooLarge
                 | Conflict::ChangesNotKept
+                | Conflict::NotUnique
+                | Conflict::IndexExists
+                | Conflict::IndexNotFound
+                | Conflict::TooManyIndexes
+                | Conflict::UniqueAcrossNodes
                 | Conflict::TooManyProperties => Self::Unavailable(
                     format!("an engine answered a change of an account with: {reason}").into(),
                 ),

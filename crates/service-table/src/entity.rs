@@ -1,9 +1,9 @@
 //! Operations on entities: read one, change one, change several of a partition at once.
 
 use crate::{Caller, TableError, TableService};
-use rowhouse_store::{Batch, Command, Condition, StoreError, Write};
+use rowhouse_store::{Batch, Command, Condition, StoreError, Table, Write};
 use rowhouse_types::{
-    Access, EntityKey, Etag, LimitExceeded, Record, RecordRef, TableName, Timestamp,
+    Access, EntityKey, Etag, Grant, LimitExceeded, Record, RecordRef, TableName, Timestamp,
 };
 
 /// A change of one entity.
@@ -68,8 +68,10 @@ impl TableService {
         operation.authorize(caller)?;
         operation.check_limits()?;
         let table = self.table(caller, &operation.table).await?;
-        let committed = self.store.commit(Batch::of(operation.into_command(table.id))).await?;
-        Ok(committed.timestamps.first().copied().unwrap_or_default())
+        match self.store.commit(Batch::of(operation.into_command(table.id))).await {
+            Ok(committed) => Ok(committed.timestamps.first().copied().unwrap_or_default()),
+            Err(error) => Err(TableError::from(error).of_table(caller, &table)),
+        }
     }
 
     /// An entity group transaction: every operation or none, of one table and partition, each
@@ -100,9 +102,26 @@ impl TableService {
         match self.store.commit(Batch { commands }).await {
             Ok(committed) => Ok(committed.timestamps),
             Err(StoreError::Rejected { index, reason }) => {
-                Err(TableError::from(StoreError::rejected(reason)).at(index))
+                let error = TableError::from(StoreError::rejected(reason));
+                Err(error.of_table(caller, &table).at(index))
             }
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl TableError {
+    /// Names the unique index that refused a write, if there is only one and the caller holds the key of the account:
+    /// whoever may see a part of a table learns nothing of the rest.
+    fn of_table(self, caller: Caller<'_>, table: &Table) -> Self {
+        match self {
+            Self::NotUnique { index: None } if *caller.grant == Grant::AccountKey => {
+                let mut unique = table.indexes.iter().filter(|index| index.keys.unique);
+                let (first, second) = (unique.next(), unique.next());
+                let known = first.filter(|_| second.is_none());
+                Self::NotUnique { index: known.map(|index| index.name.clone()) }
+            }
+            error => error,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in the Table service, in its own words. No status codes here.
 
 use rowhouse_store::{BoxError, Conflict, StoreError};
-use rowhouse_types::{Corrupt, Denied};
+use rowhouse_types::{Corrupt, Denied, IndexName};
 
 /// Why an operation was not carried out. Nothing was changed, except where it says otherwise.
 ///
@@ -41,9 +41,42 @@ pub enum TableError {
     /// Changes after the bookmark are gone, or it belongs to another table.
     #[error("the changes after that place are not there any more")]
     ChangesExpired,
-    /// An order of RowKeys that goes over several partitions.
+    /// A unique index has these values of another entity.
+    #[error("a unique index has these values already")]
+    NotUnique {
+        /// Which index, if it is known and the caller may know.
+        index: Option<IndexName>,
+    },
+    /// An index of that name is there already.
+    #[error("the index exists")]
+    IndexExists,
+    /// No such index.
+    #[error("the index does not exist")]
+    IndexNotFound,
+    /// The table has as many indexes as it may.
+    #[error("the table has too many indexes")]
+    TooManyIndexes,
+    /// What is unique in a table that is spread over nodes must be so within a partition.
+    #[error("a unique index across nodes must name PartitionKey")]
+    UniqueAcrossNodes,
+    /// An order of RowKeys that goes over several partitions, without an index or a limit.
     #[error("the order of RowKeys is one within a partition only")]
     OrderOfPartitions,
+    /// An order by a property without an index or a limit.
+    #[error("entities are not kept in that order")]
+    OrderNeedsIndex {
+        /// The property.
+        property: Box<str>,
+    },
+    /// The place where a page of an ordered answer ended is one of an index that is gone, or of another order.
+    #[error("the place is not one of this order")]
+    OrderPlaceGone,
+    /// There was no time to put the entities in order.
+    #[error("there are too many entities to sort in time")]
+    TooManyToSort {
+        /// The property.
+        property: Box<str>,
+    },
     /// There was no time to count them all.
     #[error("there are too many entities to count in time")]
     TooManyToCount,
@@ -104,6 +137,11 @@ impl From<StoreError> for TableError {
                 Conflict::EntityTooLarge => Self::EntityTooLarge,
                 Conflict::TooManyProperties => Self::TooManyProperties,
                 Conflict::ChangesNotKept => Self::ChangesExpired,
+                Conflict::NotUnique => Self::NotUnique { index: None },
+                Conflict::IndexExists => Self::IndexExists,
+                Conflict::IndexNotFound => Self::IndexNotFound,
+                Conflict::TooManyIndexes => Self::TooManyIndexes,
+                Conflict::UniqueAcrossNodes => Self::UniqueAcrossNodes,
             },
             StoreError::Busy => Self::Busy,
             StoreError::Unavailable(source) => Self::Unavailable(source),

@@ -1,22 +1,36 @@
 //! The rules of the Table service, free of HTTP.
 //!
 //! A [`TableService`] takes parsed values, asks the caller's grant, turns an operation into one call of the
-//! store and answers in its own words: [`TableError`]. It keeps nothing between calls; while somebody waits for changes,
-//! one task reads them for all.
+//! store and answers in its own words: [`TableError`]. It keeps nothing between calls but a bounded record of queries that
+//! cost much; while somebody waits for changes, one task reads them for all.
 
+mod advice;
 mod changes;
+mod costly;
 mod entity;
 mod error;
+mod explain;
+mod index;
+mod order;
+mod planner;
 mod query;
+mod shape;
 mod table;
 mod watcher;
 
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
+pub use costly::CostlyQuery;
 pub use entity::{Action, Match, Operation};
 pub use error::TableError;
-pub use query::{EntityCount, EntityPage, EntityQuery};
+pub use explain::{Explanation, RangeShape};
+pub use index::{IndexView, NewIndex};
+pub use order::OrderPlace;
+pub use planner::{Considered, Estimate, PlanTaken};
+pub use query::{EntityCount, EntityPage, EntityQuery, Place};
+pub use rowhouse_store::IndexState;
 pub use table::TablePage;
 
+use costly::Costly;
 use rowhouse_store::{AccountId, Store, Table};
 use rowhouse_types::{Grant, TableName, Timestamp};
 use std::sync::Arc;
@@ -36,13 +50,14 @@ pub struct Caller<'a> {
 pub struct TableService {
     store: Arc<dyn Store>,
     watcher: Arc<Watcher>,
+    costly: Arc<Costly>,
 }
 
 impl TableService {
     /// On top of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let watcher = Watcher::new(Arc::clone(&store));
-        Self { store, watcher }
+        Self { store, watcher, costly: Arc::default() }
     }
 
     /// Until when it shows everything that was answered, if it is on a copy; `None` if it is on no copy.

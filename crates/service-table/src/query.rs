@@ -1,10 +1,12 @@
 //! Queries: plan, clip to what the caller may see, read one page.
 
-use crate::{Caller, TableError, TableService};
-use rowhouse_query::{Filter, Order, Plan, PlanKind};
-use rowhouse_store::{Page, Scan, TableId, Take};
+use crate::order::{self, Ordered};
+use crate::planner::{Chosen, PlanTaken, Reading};
+use crate::{Caller, OrderPlace, TableError, TableService};
+use rowhouse_query::{Filter, Order, PlanKind};
+use rowhouse_store::{Page, Table, TableId, Take};
 use rowhouse_types::{
-    Access, Direction, EntityKey, KeyRange, Position, Row, Rows, TableName, limits,
+    Access, Corrupt, Direction, EntityKey, KeyRange, Position, Row, Rows, TableName, limits,
 };
 use std::time::Instant;
 
@@ -16,11 +18,22 @@ pub struct EntityQuery {
     /// In which order; that of keys without.
     pub order: Option<Order>,
     /// Where the page before ended.
-    pub from: Option<Position>,
+    pub from: Option<Place>,
     /// Most entities; none if 0.
     pub limit: usize,
+    /// The caller named the limit: it wants no more than so many.
+    pub limited: bool,
     /// When the page ends even if it is short.
     pub deadline: Instant,
+}
+
+/// Where a page ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the order of keys.
+    Key(Position),
+    /// In the order of a property.
+    Order(OrderPlace),
 }
 
 /// What a query found.
@@ -29,21 +42,32 @@ pub struct EntityPage {
     /// The entities in the order asked for.
     pub rows: Rows,
     /// Where the next page starts; none after the last match.
-    pub next: Option<Position>,
+    pub next: Option<Place>,
     /// How the page was read.
-    pub plan: PlanKind,
-    /// How many entities were looked at for it.
+    pub plan: PlanTaken,
+    /// How many entities or entries of indexes were looked at for it.
     pub examined: u64,
+    pub(crate) ordered: Option<Ordered>,
+}
+
+impl EntityPage {
+    /// The place of one of its entities: a page that starts there starts with it.
+    pub fn place_of(&self, row: &Row<'_>) -> Result<Place, Corrupt> {
+        match &self.ordered {
+            None => Ok(Place::Key(Position::before(row.partition, row.row))),
+            Some(ordered) => ordered.place_of(row).map(Place::Order),
+        }
+    }
 }
 
 /// How many entities satisfy a filter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EntityCount {
     /// So many.
     pub count: u64,
     /// How they were counted.
-    pub plan: PlanKind,
-    /// How many entities were looked at for it.
+    pub plan: PlanTaken,
+    /// How many entities or entries of indexes were looked at for it.
     pub examined: u64,
 }
 
@@ -59,23 +83,18 @@ impl TableService {
     ) -> Result<EntityCount, TableError> {
         caller.grant.check(Access::ReadEntities, Some(table))?;
         let table = self.table(caller, table).await?;
-        let Plan { kind: plan, ranges, residual } = rowhouse_query::plan(filter);
-        let ranges = clipped(ranges, caller.grant.range());
-        if ranges.is_empty() {
-            return Ok(EntityCount { count: 0, plan, examined: 0 });
-        }
-        let scan = Scan {
-            ranges,
+        let mut chosen = self.choose(&table, filter, [caller.grant.range(), None]).await?;
+        let reading = Reading {
             direction: Direction::Ascending,
             take: Take::Count,
-            filter: residual,
             limit: usize::MAX,
-            max_bytes: usize::MAX,
             deadline,
         };
-        let page = self.store.scan(table.id, scan).await?;
+        let page = self.read(&table, &mut chosen, &reading).await?;
+        let (plan, examined, count) = (chosen.plan, page.examined, page.counted);
+        self.costly.note(&table, chosen.filter.as_deref(), None, &plan, examined, count);
         match page.next {
-            None => Ok(EntityCount { count: page.counted, plan, examined: page.examined }),
+            None => Ok(EntityCount { count, plan, examined }),
             Some(_) => Err(TableError::TooManyToCount),
         }
     }
@@ -89,35 +108,62 @@ impl TableService {
     ) -> Result<EntityPage, TableError> {
         caller.grant.check(Access::ReadEntities, Some(table))?;
         let table = self.table(caller, table).await?;
-        let Plan { kind, ranges, residual } = rowhouse_query::plan(query.filter);
-        if query.order.is_some_and(|order| order.within_partition) && !is_one_partition(&ranges) {
-            return Err(TableError::OrderOfPartitions);
-        }
-        let direction = query.order.map_or(Direction::Ascending, |order| order.direction);
-        let resumed = query.from.map(|from| direction.rest(&from));
-        let ranges = clipped(clipped(ranges, caller.grant.range()), resumed.as_ref());
-        let found = |page: Page| EntityPage {
+        let (page, _) = self.page(caller, &table, query).await?;
+        Ok(page)
+    }
+
+    /// A page, and how it was chosen to be read so.
+    pub(crate) async fn page(
+        &self,
+        caller: Caller<'_>,
+        table: &Table,
+        query: EntityQuery,
+    ) -> Result<(EntityPage, Chosen), TableError> {
+        let direction = match &query.order {
+            None => Direction::Ascending,
+            Some(Order::Keys { direction, within_partition: false }) => *direction,
+            Some(Order::Keys { direction, within_partition: true }) => {
+                // A token of the order of RowKeys over partitions is one of a property.
+                let one = matches!(query.from, Some(Place::Key(_)) | None)
+                    && order::is_one_partition(query.filter.as_ref());
+                if !one {
+                    let direction = *direction;
+                    return self.page_by_property(caller, table, "RowKey", direction, query).await;
+                }
+                *direction
+            }
+            Some(Order::Property { name, direction }) => {
+                let (name, direction) = (name.clone(), *direction);
+                return self.page_by_property(caller, table, &name, direction, query).await;
+            }
+        };
+        let from = match query.from {
+            None => None,
+            Some(Place::Key(position)) => Some(direction.rest(&position)),
+            Some(Place::Order(_)) => return Err(TableError::OrderPlaceGone),
+        };
+        let clips = [caller.grant.range(), from.as_ref()];
+        let mut chosen = self.choose(table, query.filter, clips).await?;
+        let page = if query.limit == 0 || chosen.ranges.is_empty() {
+            Page::default()
+        } else if chosen.kind == PlanKind::Point {
+            self.read_point(table.id, &chosen.ranges[0], chosen.filter.as_deref()).await?
+        } else {
+            let limit = query.limit.min(limits::PAGE_ITEMS_MAX);
+            let reading =
+                Reading { direction, take: Take::Entities, limit, deadline: query.deadline };
+            self.read(table, &mut chosen, &reading).await?
+        };
+        let page = EntityPage {
             rows: page.rows,
-            next: page.next,
-            plan: kind,
+            next: page.next.map(Place::Key),
+            plan: chosen.plan.clone(),
             examined: page.examined,
+            ordered: None,
         };
-        if query.limit == 0 || ranges.is_empty() {
-            return Ok(found(Page::default()));
-        }
-        if kind == PlanKind::Point {
-            return Ok(found(self.read_point(table.id, &ranges[0], residual.as_deref()).await?));
-        }
-        let scan = Scan {
-            ranges,
-            direction,
-            take: Take::Entities,
-            filter: residual,
-            limit: query.limit.min(limits::PAGE_ITEMS_MAX),
-            max_bytes: limits::PAGE_BYTES_MAX,
-            deadline: query.deadline,
-        };
-        Ok(found(self.store.scan(table.id, scan).await?))
+        let (filter, returned) = (chosen.filter.as_deref(), page.rows.len() as u64);
+        self.costly.note(table, filter, None, &page.plan, page.examined, returned);
+        Ok((page, chosen))
     }
 
     /// A filter that names one key costs what a read of one entity costs.
@@ -142,19 +188,4 @@ impl TableService {
         }
         Ok(page)
     }
-}
-
-/// What of the ranges is inside another.
-fn clipped(ranges: Vec<KeyRange>, clip: Option<&KeyRange>) -> Vec<KeyRange> {
-    match clip {
-        Some(clip) => ranges.iter().filter_map(|range| range.intersect(clip)).collect(),
-        None => ranges,
-    }
-}
-
-/// True if no two partitions can be in the ranges.
-fn is_one_partition(ranges: &[KeyRange]) -> bool {
-    let Some(first) = ranges.first() else { return true };
-    let partition = KeyRange::partition(&first.start.partition);
-    ranges.iter().all(|range| range.intersect(&partition).as_ref() == Some(range))
 }

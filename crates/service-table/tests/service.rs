@@ -4,7 +4,7 @@ use rowhouse_env::SystemClock;
 use rowhouse_query::{Filter, Order, PlanKind};
 use rowhouse_service_table::{
     Action, Bookmark, Caller, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery, EntityQuery,
-    Match, Operation, TableError, TableService,
+    Match, Operation, Place, PlanTaken, TableError, TableService,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store};
@@ -51,7 +51,7 @@ impl Fixture {
         self.service.write(self.owner(), operation).await.unwrap()
     }
 
-    async fn query(&self, grant: &Grant, filter: &str, limit: usize) -> (Vec<String>, PlanKind) {
+    async fn query(&self, grant: &Grant, filter: &str, limit: usize) -> (Vec<String>, PlanTaken) {
         let query = query(filter, None, limit);
         let page = self.service.query(self.with(grant), &table("people"), query).await.unwrap();
         let keys = page.rows.iter().map(|row| row.unwrap());
@@ -73,9 +73,10 @@ fn operation(partition: &str, row: &str, action: Action) -> Operation {
     Operation { table: table("People"), key: EntityKey::new(partition, row).unwrap(), action }
 }
 
-fn query(filter: &str, from: Option<Position>, limit: usize) -> EntityQuery {
+fn query(filter: &str, from: Option<Place>, limit: usize) -> EntityQuery {
     let deadline = Instant::now() + Duration::from_secs(5);
-    EntityQuery { filter: Filter::parse(filter).unwrap(), order: None, from, limit, deadline }
+    let filter = Filter::parse(filter).unwrap();
+    EntityQuery { filter, order: None, from, limit, limited: false, deadline }
 }
 
 fn signature(letters: &str, range: KeyRange) -> Grant {
@@ -181,17 +182,18 @@ async fn tables_are_listed_by_page_and_filter() {
 
 #[tokio::test]
 async fn a_filter_that_names_a_key_is_a_point_read() {
+    const POINT: PlanTaken = PlanTaken::Keys(PlanKind::Point);
     let f = Fixture::new().await;
     for (partition, row) in [("p", "1"), ("p", "2"), ("q", "1")] {
         f.insert(partition, row).await;
     }
     let all = Grant::AccountKey;
     let point = "PartitionKey eq 'p' and RowKey eq '2'";
-    assert_eq!(f.query(&all, point, 10).await, (vec!["p/2".to_owned()], PlanKind::Point));
+    assert_eq!(f.query(&all, point, 10).await, (vec!["p/2".to_owned()], POINT));
     let residual = format!("{point} and n eq 2");
-    assert_eq!(f.query(&all, &residual, 10).await, (vec![], PlanKind::Point));
+    assert_eq!(f.query(&all, &residual, 10).await, (vec![], POINT));
     let illegal = "PartitionKey eq 'a/b' and RowKey eq ''";
-    assert_eq!(f.query(&all, illegal, 10).await, (vec![], PlanKind::Point));
+    assert_eq!(f.query(&all, illegal, 10).await, (vec![], POINT));
     assert_eq!(f.query(&all, "", 0).await.0, Vec::<String>::new());
     assert_eq!(f.query(&all, "n eq 1", 10).await.0.len(), 3);
 }
@@ -206,7 +208,7 @@ async fn a_page_resumes_where_the_last_one_ended() {
     let page = f.service.query(f.owner(), &people, query("", None, 2)).await.unwrap();
     assert_eq!(page.rows.len(), 2);
     let next = page.next.unwrap();
-    assert_eq!(next, Position::before("p", "c"));
+    assert_eq!(next, Place::Key(Position::before("p", "c")));
     let page = f.service.query(f.owner(), &people, query("", Some(next), 2)).await.unwrap();
     assert_eq!((page.rows.len(), page.next), (1, None));
 }

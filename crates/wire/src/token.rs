@@ -48,6 +48,65 @@ pub fn decode_in(direction: Direction, text: &str) -> Option<String> {
     }
 }
 
+/// What the tokens of an answer in the order of a property begin with: a version; the direction follows.
+const ORDERED: &str = "\u{0}2";
+
+/// A place in an answer that is in the order of a property: what the next entity is entered under, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderToken {
+    /// Which end comes first.
+    pub direction: Direction,
+    /// The property.
+    pub property: String,
+    /// Of which index, by its id; none where entities are sorted.
+    pub index: Option<u64>,
+    /// What the next entity is entered under.
+    pub entry: Vec<u8>,
+    /// Its PartitionKey.
+    pub partition: String,
+    /// Its RowKey.
+    pub row: String,
+}
+
+impl OrderToken {
+    /// The two texts for clients, in place of the PartitionKey and of the RowKey.
+    pub fn encode(&self) -> (String, String) {
+        let way = match self.direction {
+            Direction::Ascending => "a",
+            Direction::Descending => "d",
+        };
+        let index = self.index.map(|id| id.to_string()).unwrap_or_default();
+        let entry = BASE64.encode(&self.entry);
+        let fields = [index.as_str(), &self.property, &entry, &self.partition].join("\0");
+        let place = [ORDERED, way, &fields].concat();
+        (encode(&place), encode(&[ORDERED, way, &self.row].concat()))
+    }
+
+    /// Reads back what [`OrderToken::encode`] wrote; nothing for any other texts.
+    pub fn decode(partition: &str, row: &str) -> Option<Self> {
+        let (place, end) = (decode(partition)?, decode(row)?);
+        let (place, row) = (place.strip_prefix(ORDERED)?, end.strip_prefix(ORDERED)?);
+        let way = |text: &str| match text.as_bytes().first()? {
+            b'a' => Some(Direction::Ascending),
+            b'd' => Some(Direction::Descending),
+            _ => None,
+        };
+        let direction = way(place)?;
+        if way(row)? != direction {
+            return None;
+        }
+        let mut fields = place[1..].splitn(4, '\0');
+        let index = match fields.next()? {
+            "" => None,
+            digits => Some(digits.parse().ok()?),
+        };
+        let property = fields.next()?.to_owned();
+        let entry = BASE64.decode(fields.next()?).ok()?;
+        let (partition, row) = (fields.next()?.to_owned(), row[1..].to_owned());
+        Some(Self { direction, property, index, entry, partition, row })
+    }
+}
+
 /// Reads back what [`encode`] wrote; nothing for any other text.
 pub fn decode(text: &str) -> Option<String> {
     let (length, text) = text.strip_prefix("1!")?.split_once('!')?;
@@ -91,6 +150,28 @@ mod tests {
         }
     }
 
+    /// A place in the order of a property is none in the order of keys, and the other way round.
+    #[test]
+    fn tokens_of_properties() {
+        let token = OrderToken {
+            direction: Direction::Descending,
+            property: "Name".to_owned(),
+            index: Some(7),
+            entry: vec![0, 1, 0xFF],
+            partition: "p".to_owned(),
+            row: "r".to_owned(),
+        };
+        let (partition, row) = token.encode();
+        assert_eq!(OrderToken::decode(&partition, &row), Some(token.clone()));
+        for direction in [Direction::Ascending, Direction::Descending] {
+            assert_eq!(decode_in(direction, &partition), None);
+            let (p, r) = (encode_in(direction, "p"), encode_in(direction, "r"));
+            assert_eq!(OrderToken::decode(&p, &r), None);
+        }
+        let (_, other) = OrderToken { direction: Direction::Ascending, ..token }.encode();
+        assert_eq!(OrderToken::decode(&partition, &other), None);
+    }
+
     #[test]
     fn what_is_not_a_token() {
         let cases = [
@@ -125,6 +206,21 @@ mod tests {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"!._-".contains(&b);
             prop_assert!(!token.is_empty() && token.bytes().all(plain));
             prop_assert_eq!(decode(&token), Some(key));
+        }
+
+        #[test]
+        fn any_place_survives(
+            (descending, index) in (any::<bool>(), any::<Option<u64>>()),
+            property in "[A-Za-zé]{1,8}",
+            entry in prop::collection::vec(any::<u8>(), 0..40),
+            partition in any::<String>(),
+            row in any::<String>(),
+        ) {
+            let direction =
+                if descending { Direction::Descending } else { Direction::Ascending };
+            let token = OrderToken { direction, property, index, entry, partition, row };
+            let (partition, row) = token.encode();
+            prop_assert_eq!(OrderToken::decode(&partition, &row), Some(token));
         }
 
         #[test]

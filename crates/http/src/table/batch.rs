@@ -82,7 +82,10 @@ async fn changeset(
             // The original leaves the index out when a lone operation fails at execution.
             let executed = matches!(
                 *source,
-                TableError::EntityExists | TableError::ResourceNotFound | TableError::EtagMismatch
+                TableError::EntityExists
+                    | TableError::ResourceNotFound
+                    | TableError::EtagMismatch
+                    | TableError::NotUnique { .. }
             );
             let part = parts.get(index);
             let failure = if single && executed {

@@ -2,13 +2,15 @@
 
 use super::error::Failure;
 use super::reply::Reply;
-use super::router::{Operation, QueryEntities, Refused};
+use super::router::{self, Operation, QueryEntities, Refused};
+use super::{explain, index};
 use http::StatusCode;
+use rowhouse_query::Order;
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
-    Action, Caller, EntityQuery, Operation as EntityOperation, TableService,
+    Action, Caller, EntityQuery, Operation as EntityOperation, OrderPlace, Place, TableService,
 };
-use rowhouse_types::{EntityKey, Grant, Position, Record, Row, TableName, Timestamp, limits};
+use rowhouse_types::{EntityKey, Grant, Record, Row, TableName, Timestamp, limits};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
@@ -82,6 +84,23 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             reply.body = counted.count.to_string().into_bytes();
             Ok(reply)
         }
+        Operation::Explain { query, text } => explain_query(cx, query, text).await,
+        Operation::ListIndexes(table) => {
+            let indexes = cx.tables.indexes(caller, &table).await?;
+            Ok(Reply::plain_json(StatusCode::OK, &index::write_list(&indexes)))
+        }
+        Operation::CreateIndex(table, new) => {
+            let created = cx.tables.create_index(caller, &table, new).await?;
+            Ok(Reply::plain_json(StatusCode::CREATED, &index::write(&created)))
+        }
+        Operation::DropIndex(table, name) => {
+            cx.tables.drop_index(caller, &table, &name).await?;
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
+        Operation::CostlyQueries(table) => {
+            let queries = cx.tables.costly_queries(caller, &table).await?;
+            Ok(Reply::plain_json(StatusCode::OK, &explain::write_queries(&queries)))
+        }
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
@@ -120,17 +139,16 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
 }
 
 async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, Failure> {
-    let QueryEntities { table, filter, order, count, select, top, from } = query;
+    let (count, select, order) = (query.count, query.select.clone(), query.order.clone());
+    let (table, query) = cx.page(query);
     // Whoever goes on has been told.
-    let count = if count && from.is_none() {
-        let counted = cx.tables.count(cx.caller(), &table, filter.clone(), cx.deadline).await?;
-        Some(counted.count)
+    let count = if count && query.from.is_none() {
+        let filter = query.filter.clone();
+        Some(cx.tables.count(cx.caller(), &table, filter, cx.deadline).await?.count)
     } else {
         None
     };
-    let direction = order.map(|order| order.direction).unwrap_or_default();
-    let page = EntityQuery { filter, order, from, limit: top, deadline: cx.deadline };
-    let page = cx.tables.query(cx.caller(), &table, page).await?;
+    let page = cx.tables.query(cx.caller(), &table, query).await?;
     let mut body = Vec::with_capacity(page.rows.byte_len() * 2 + 128);
     let encoding = cx.encoding(&table, select.as_ref());
     let limit = limits::PAGE_REPLY_BYTES_MAX;
@@ -139,20 +157,51 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
     let mut reply = Reply::json(StatusCode::OK, cx.level, body);
     // What did not fit is where the next page starts.
     let next = match page.rows.iter().nth(written) {
-        Some(row) => row.map(|row| Some(Position::before(row.partition, row.row))),
+        Some(row) => row.and_then(|row| page.place_of(&row).map(Some)),
         None => Ok(page.next),
     };
     if let Some(next) = next.map_err(corrupt)? {
-        reply.push(
-            "x-ms-continuation-NextPartitionKey",
-            token::encode_in(direction, &next.partition),
-        );
-        reply.push("x-ms-continuation-NextRowKey", token::encode_in(direction, &next.row));
+        let (partition, row) = tokens(order.as_ref(), next);
+        reply.push("x-ms-continuation-NextPartitionKey", partition);
+        reply.push("x-ms-continuation-NextRowKey", row);
     }
     let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, written);
     cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
+}
+
+async fn explain_query(
+    cx: Context<'_>,
+    query: QueryEntities,
+    text: bool,
+) -> Result<Reply, Failure> {
+    let (table, query) = cx.page(query);
+    let explanation = cx.tables.explain(cx.caller(), &table, query).await?;
+    if !text {
+        return Ok(Reply::plain_json(StatusCode::OK, &explain::write(&explanation)));
+    }
+    let mut reply = Reply::empty(StatusCode::OK);
+    reply.push("Content-Type", "text/plain;charset=utf-8");
+    reply.body = explanation.to_string().into_bytes();
+    Ok(reply)
+}
+
+/// A place in an answer as the two tokens that clients give back.
+fn tokens(order: Option<&Order>, place: Place) -> (String, String) {
+    let direction = order.map(Order::direction).unwrap_or_default();
+    match place {
+        Place::Key(key) => {
+            let token = |text: &str| token::encode_in(direction, text);
+            (token(&key.partition), token(&key.row))
+        }
+        Place::Order(OrderPlace { index, entry, key }) => {
+            let property = order.and_then(router::ordered_by).unwrap_or_default();
+            let (entry, partition, row) = (entry.into(), key.partition.into(), key.row.into());
+            let property = property.to_owned();
+            token::OrderToken { direction, property, index, entry, partition, row }.encode()
+        }
+    }
 }
 
 /// What is needed of a write to answer it after the operation is gone.
@@ -227,6 +276,13 @@ impl Echo {
 impl<'a> Context<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// What the service is asked for a page.
+    fn page(&self, query: QueryEntities) -> (TableName, EntityQuery) {
+        let QueryEntities { table, filter, order, top, limited, from, .. } = query;
+        let deadline = self.deadline;
+        (table, EntityQuery { filter, order, from, limit: top, limited, deadline })
     }
 
     /// Says how the answer was found: the original does not.

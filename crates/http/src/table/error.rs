@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     Filter(FilterError),
     /// `$orderby`
     Order(OrderError),
+    /// The definition or the name of an index, with what is wrong with it.
+    Index(&'static str),
     /// The JSON of an entity.
     Entity(EntityError),
     /// A key in an insert that is not a String.
@@ -214,6 +216,7 @@ impl Failure {
                 answer(400, "XMethodIncorrectValue", "The specified X-HTTP-Method is invalid.")
             }
             Self::Media(error) => media(*error),
+            Self::Index(sentence) => invalid_input(*sentence),
             Self::UnsupportedOption => not_implemented(),
             Self::Select | Self::OptionValue | Self::KeyMismatch | Self::NotInBatch => {
                 answer(400, "InvalidInput", NOT_VALID)
@@ -421,7 +424,47 @@ fn table(error: &TableError) -> Answer {
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),
-        TableError::OrderOfPartitions => invalid_input(OrderError::NotOfKeys.to_string()),
+        TableError::NotUnique { index: Some(name) } => answer(
+            409,
+            "UniqueIndexViolation",
+            format!("The unique index '{name}' has these values of another entity already."),
+        ),
+        TableError::NotUnique { index: None } => answer(
+            409,
+            "UniqueIndexViolation",
+            "A unique index of the table has these values of another entity already.",
+        ),
+        TableError::IndexExists => {
+            answer(409, "IndexAlreadyExists", "The table has an index of that name already.")
+        }
+        TableError::IndexNotFound => {
+            answer(404, "IndexNotFound", "The table has no index of that name.")
+        }
+        TableError::TooManyIndexes => answer(
+            409,
+            "TooManyIndexes",
+            format!("The table has {} indexes, and may not have more.", limits::INDEXES_MAX),
+        ),
+        TableError::UniqueAcrossNodes => invalid_input(
+            "The table is spread over nodes, and only the entities of one partition are on one: a unique \
+             index must have PartitionKey among its properties here.",
+        ),
+        TableError::OrderOfPartitions => invalid_input(
+            "Entities are in the order of RowKey within one partition only. Name the partition in the \
+             filter, declare an index of RowKey, or name a $top.",
+        ),
+        TableError::OrderNeedsIndex { property } => invalid_input(format!(
+            "Entities are not kept in the order of '{property}'. Declare an index of it, or name a $top: then \
+             everything that the filter leaves is read and sorted."
+        )),
+        TableError::OrderPlaceGone => invalid_input(
+            "The continuation token is one of another order, or of an index that is not there any more. \
+             Start again without it.",
+        ),
+        TableError::TooManyToSort { property } => invalid_input(format!(
+            "There was no time to put all entities in the order of '{property}'. Declare an index of it, or \
+             narrow the filter."
+        )),
         TableError::OutcomeUnknown(_) | TableError::TooManyToCount => timed_out(),
         TableError::Corrupt(_) => internal(),
     }

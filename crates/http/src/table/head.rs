@@ -77,6 +77,12 @@ impl<'a> Head<'a> {
         media::negotiate(self.headers.get(&ACCEPT), self.query.get("$format"))
     }
 
+    /// Whether plain text is asked for, where there is some. `$format` goes before `Accept`.
+    pub(crate) fn wants_text(&self) -> bool {
+        let accept = self.headers.get(&ACCEPT).filter(|_| self.query.get("$format").is_none());
+        accept.is_some_and(|accept| accept.trim_start().starts_with("text/plain"))
+    }
+
     /// `Prefer`, where it says something that we know.
     pub(crate) fn prefer(&self) -> Option<Prefer> {
         self.headers.get(&PREFER).and_then(media::prefer)

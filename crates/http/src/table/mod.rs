@@ -12,8 +12,10 @@ mod body;
 mod cors;
 mod dispatch;
 mod error;
+mod explain;
 mod feed;
 mod head;
+mod index;
 mod reply;
 mod router;
 mod shares;
@@ -275,7 +277,8 @@ impl TableHandler {
         if address.secondary && route.is_write() {
             return Err(Failure::SecondaryWrite);
         }
-        let level = if progress.form.xml { Metadata::Minimal } else { wanted? };
+        let text = matches!(route, router::Route::Explain(_)) && head.wants_text();
+        let level = if progress.form.xml || text { Metadata::Minimal } else { wanted? };
         router::check_content_type(&route, &head)?;
         route.check(&grant, &head)?;
         let content = match route.body_limit() {

@@ -54,6 +54,14 @@ impl Reply {
         reply
     }
 
+    /// JSON that is not OData.
+    pub(crate) fn plain_json(status: StatusCode, value: &serde_json::Value) -> Self {
+        let mut reply = Self::empty(status);
+        reply.push("Content-Type", "application/json;charset=utf-8");
+        reply.body = value.to_string().into_bytes();
+        reply
+    }
+
     /// Adds the tag of an entity last written then.
     pub(crate) fn push_etag(&mut self, timestamp: Timestamp) {
         self.push("ETag", String::from(Etag::new(timestamp)));

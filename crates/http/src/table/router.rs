@@ -6,14 +6,16 @@
 
 use super::error::Failure;
 use super::head::Head;
+use super::index;
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
-    Action, Bookmark, ChangesFrom, Operation as EntityOperation, TableError,
+    Action, Bookmark, ChangesFrom, NewIndex, Operation as EntityOperation, OrderPlace, Place,
+    TableError,
 };
 use rowhouse_types::{
-    Access, EntityKey, FoldedName, Grant, PartitionKey, Position, RowKey, ServicePropertiesUpdate,
-    StoredPolicy, TableName, Timestamp, limits,
+    Access, EntityKey, FoldedName, Grant, IndexName, PartitionKey, Position, RowKey,
+    ServicePropertiesUpdate, StoredPolicy, TableName, Timestamp, limits,
 };
 use rowhouse_wire::changes::Token;
 use rowhouse_wire::select::Select;
@@ -35,6 +37,16 @@ pub(crate) enum Route {
     CountEntities(String),
     /// Ours, not the original's: `docs/extensions.md`.
     Changes(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    Explain(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    ListIndexes(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    CreateIndex(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    DropIndex(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    CostlyQueries(String),
     GetEntity(Target),
     Insert(String),
     Update(Target),
@@ -74,6 +86,15 @@ pub(crate) enum Operation {
         table: TableName,
         filter: Option<Filter>,
     },
+    Explain {
+        query: QueryEntities,
+        /// In plain text, not as JSON.
+        text: bool,
+    },
+    ListIndexes(TableName),
+    CreateIndex(TableName, NewIndex),
+    DropIndex(TableName, IndexName),
+    CostlyQueries(TableName),
     GetEntity {
         table: TableName,
         key: EntityKey,
@@ -105,7 +126,9 @@ pub(crate) struct QueryEntities {
     pub(crate) count: bool,
     pub(crate) select: Option<Select>,
     pub(crate) top: usize,
-    pub(crate) from: Option<Position>,
+    /// `$top` was given.
+    pub(crate) limited: bool,
+    pub(crate) from: Option<Place>,
 }
 
 /// Changes of one table.
@@ -131,6 +154,11 @@ impl Route {
             Self::QueryEntities(_) => "QueryEntities",
             Self::CountEntities(_) => "CountEntities",
             Self::Changes(_) => "QueryChanges",
+            Self::Explain(_) => "ExplainQuery",
+            Self::ListIndexes(_) => "ListIndexes",
+            Self::CreateIndex(_) => "CreateIndex",
+            Self::DropIndex(_) => "DropIndex",
+            Self::CostlyQueries(_) => "ListCostlyQueries",
             Self::GetEntity(_) => "GetEntity",
             Self::Insert(_) => "InsertEntity",
             Self::Update(_) => "UpdateEntity",
@@ -153,6 +181,9 @@ impl Route {
             | Self::QueryEntities(_)
             | Self::CountEntities(_)
             | Self::Changes(_)
+            | Self::Explain(_)
+            | Self::ListIndexes(_)
+            | Self::CostlyQueries(_)
             | Self::GetEntity(_)
             | Self::GetProperties
             | Self::GetStats
@@ -161,6 +192,8 @@ impl Route {
             Self::CreateTable
             | Self::DeleteTable(_)
             | Self::SetPolicies(_)
+            | Self::CreateIndex(_)
+            | Self::DropIndex(_)
             | Self::Insert(_)
             | Self::Update(_)
             | Self::Merge(_)
@@ -180,6 +213,7 @@ impl Route {
         let (access, table) = match self {
             Self::CreateTable => (Access::CreateTable, None),
             Self::SetPolicies(table) => (Access::TablePolicies, Some(table)),
+            Self::CreateIndex(table) => (Access::TableSettings, Some(table)),
             Self::Insert(table) => (Access::AddEntity, Some(table)),
             Self::Update(target) | Self::Merge(target) => (change(), Some(&target.table)),
             Self::SetProperties => (Access::WriteService, None),
@@ -193,7 +227,11 @@ impl Route {
     pub(crate) fn is_scan(&self) -> bool {
         matches!(
             self,
-            Self::QueryEntities(_) | Self::CountEntities(_) | Self::QueryTables | Self::Changes(_)
+            Self::QueryEntities(_)
+                | Self::CountEntities(_)
+                | Self::Explain(_)
+                | Self::QueryTables
+                | Self::Changes(_)
         )
     }
 
@@ -205,6 +243,7 @@ impl Route {
             }
             Self::Batch => Some(limits::BATCH_BODY_BYTES_MAX),
             Self::SetPolicies(_) | Self::SetProperties => Some(limits::XML_BODY_BYTES_MAX),
+            Self::CreateIndex(_) => Some(limits::INDEX_BODY_BYTES_MAX),
             _ => None,
         }
     }
@@ -241,6 +280,19 @@ pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
             only_options(head, &["$top", "$format"])?;
             Ok(Route::Changes(table))
         }
+        (Resource::Entities(table), verb, Some("index")) if !strict => {
+            only_options(head, &["$format"])?;
+            match verb {
+                "GET" => Ok(Route::ListIndexes(table)),
+                "PUT" => Ok(Route::CreateIndex(table)),
+                "DELETE" => Ok(Route::DropIndex(table)),
+                _ => Err(Failure::Verb),
+            }
+        }
+        (Resource::Entities(table), verb, Some("queries")) if !strict => {
+            only_options(head, &["$format"])?;
+            if verb == "GET" { Ok(Route::CostlyQueries(table)) } else { Err(Failure::Verb) }
+        }
         (Resource::Entities(_), _, Some(_)) => Err(Failure::ParameterValue),
         (Resource::Count(_), ..) if strict => Err(Failure::Resource(ResourceError::Syntax)),
         (Resource::Count(table), "GET", _) => {
@@ -248,9 +300,14 @@ pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
             Ok(Route::CountEntities(table))
         }
         (Resource::Entities(table), "GET", _) if !strict => {
-            let options = ["$filter", "$select", "$top", "$format", "$orderby", "$count"];
+            let options =
+                ["$filter", "$select", "$top", "$format", "$orderby", "$count", "$explain"];
             only_options(head, &options)?;
-            Ok(Route::QueryEntities(table))
+            Ok(if flag(head, "$explain")? {
+                Route::Explain(table)
+            } else {
+                Route::QueryEntities(table)
+            })
         }
         (resource, verb, _) => {
             only_options(head, &["$filter", "$select", "$top", "$format"])?;
@@ -307,8 +364,14 @@ fn odata_route(resource: Resource, verb: &str) -> Result<Route, Failure> {
 
 /// Refuses bodies in a format that no operation on entities or tables reads.
 pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), Failure> {
-    let json =
-        matches!(route, Route::CreateTable | Route::Insert(_) | Route::Update(_) | Route::Merge(_));
+    let json = matches!(
+        route,
+        Route::CreateTable
+            | Route::Insert(_)
+            | Route::Update(_)
+            | Route::Merge(_)
+            | Route::CreateIndex(_)
+    );
     if !json {
         return Ok(());
     }
@@ -342,15 +405,19 @@ pub(crate) fn operation(
         Route::SetPolicies(name) => {
             Operation::SetPolicies(table_name(name)?, xml::acl::read(body)?)
         }
-        Route::QueryEntities(name) => Operation::QueryEntities(QueryEntities {
-            table: table_name(name)?,
-            filter: filter(head, strict)?,
-            order: order(head)?,
-            count: count(head)?,
-            select: select(head)?,
-            top: top(head)?,
-            from: position(head)?,
-        }),
+        Route::QueryEntities(name) => Operation::QueryEntities(query(name, head, strict)?),
+        Route::Explain(name) => {
+            Operation::Explain { query: query(name, head, strict)?, text: head.wants_text() }
+        }
+        Route::ListIndexes(name) => Operation::ListIndexes(table_name(name)?),
+        Route::CreateIndex(name) => {
+            Operation::CreateIndex(table_name(name)?, index::read_create(body)?)
+        }
+        Route::DropIndex(name) => {
+            let index = head.query.get("name").unwrap_or_default();
+            Operation::DropIndex(table_name(name)?, index::name(index)?)
+        }
+        Route::CostlyQueries(name) => Operation::CostlyQueries(table_name(name)?),
         Route::CountEntities(name) => {
             Operation::CountEntities { table: table_name(name)?, filter: filter(head, strict)? }
         }
@@ -375,6 +442,20 @@ pub(crate) fn operation(
         Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
         Route::GetStats => Operation::GetStats,
         Route::Batch | Route::Changes(_) => return Err(Failure::NotInBatch),
+    })
+}
+
+fn query(name: String, head: &Head<'_>, strict: bool) -> Result<QueryEntities, Failure> {
+    let order = order(head)?;
+    Ok(QueryEntities {
+        table: table_name(name)?,
+        filter: filter(head, strict)?,
+        count: flag(head, "$count")?,
+        select: select(head)?,
+        top: top(head)?,
+        limited: head.query.get("$top").is_some(),
+        from: place(head, order.as_ref())?,
+        order,
     })
 }
 
@@ -458,8 +539,8 @@ fn order(head: &Head<'_>) -> Result<Option<Order>, Failure> {
     })
 }
 
-fn count(head: &Head<'_>) -> Result<bool, Failure> {
-    match head.query.get("$count") {
+fn flag(head: &Head<'_>, option: &str) -> Result<bool, Failure> {
+    match head.query.get(option) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(_) => Err(Failure::OptionValue),
@@ -515,16 +596,37 @@ fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {
 }
 
 /// Where the page before ended: in the order that is asked for, and no other.
-fn position(head: &Head<'_>) -> Result<Option<Position>, Failure> {
-    let direction = order(head)?.map(|order| order.direction).unwrap_or_default();
-    let key = |name| match head.query.get(name) {
-        None | Some("") => Ok(None),
-        Some(text) => token::decode_in(direction, text).map(Some).ok_or(Failure::OptionValue),
+fn place(head: &Head<'_>, order: Option<&Order>) -> Result<Option<Place>, Failure> {
+    let given = |name| head.query.get(name).filter(|text| !text.is_empty());
+    let (partition, row) = match (given("NextPartitionKey"), given("NextRowKey")) {
+        (None, None) => return Ok(None),
+        (None, Some(_)) => return Err(Failure::OptionValue),
+        (Some(partition), row) => (partition, row),
     };
-    let partition = key("NextPartitionKey")?;
-    let row = key("NextRowKey")?;
-    if partition.is_none() && row.is_some() {
-        return Err(Failure::OptionValue);
+    let direction = order.map(Order::direction).unwrap_or_default();
+    if let Some(property) = order.and_then(ordered_by)
+        && let Some(token) = row.and_then(|row| token::OrderToken::decode(partition, row))
+    {
+        if token.direction != direction || *token.property != *property {
+            return Err(TableError::OrderPlaceGone.into());
+        }
+        let token::OrderToken { index, entry, partition, row, .. } = token;
+        let (entry, key) = (entry.into(), Position::before(&partition, &row));
+        return Ok(Some(Place::Order(OrderPlace { index, entry, key })));
     }
-    Ok(partition.map(|partition| Position::before(&partition, row.as_deref().unwrap_or(""))))
+    if matches!(order, Some(Order::Property { .. })) {
+        return Err(TableError::OrderPlaceGone.into());
+    }
+    let key = |text| token::decode_in(direction, text).ok_or(Failure::OptionValue);
+    let (partition, row) = (key(partition)?, row.map(key).transpose()?.unwrap_or_default());
+    Ok(Some(Place::Key(Position::before(&partition, &row))))
+}
+
+/// The property that an answer in that order may be in the order of.
+pub(crate) fn ordered_by(order: &Order) -> Option<&str> {
+    match order {
+        Order::Property { name, .. } => Some(name),
+        Order::Keys { within_partition: true, .. } => Some("RowKey"),
+        Order::Keys { .. } => None,
+    }
 }

@@ -1,0 +1,315 @@
+//! Answers in the order of a property: by walking an index of it, or by sorting what a scan finds.
+//!
+//! Both have the same order, that of the entries of an index ([`rowhouse_query::index`]), and leave out entities without the
+//! property. A place in it names its index, so that a page never goes on in another one: where an index has more
+//! properties, they decide between entities that have the same value.
+//!
+//! Sorting reads everything that the filter leaves, for every page, and keeps no more than a page of it.
+
+use crate::planner::{Chosen, PlanTaken, Reading, clipped};
+use crate::{Caller, EntityPage, EntityQuery, Place, TableError, TableService};
+use rowhouse_query::index::{IndexKeys, Span, entry, spans};
+use rowhouse_query::{Filter, PlanKind};
+use rowhouse_store::{
+    Conflict, EntryPlace, Index, IndexId, IndexState, StoreError, Table, Take, Walk, WalkPage,
+};
+use rowhouse_types::{Corrupt, Direction, KeyRange, Position, Record, Row, Rows, limits};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// A filter that leaves no more than so many is sorted rather than looked for along an index.
+const SORTED_MAX: u64 = 1_000;
+
+/// Where a page in the order of a property ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderPlace {
+    /// Of which index, by its id; none where entities are sorted.
+    pub index: Option<u64>,
+    /// What the next entity is entered under.
+    pub entry: Box<[u8]>,
+    /// Its key.
+    pub key: Position,
+}
+
+/// What a page is in the order of.
+#[derive(Clone, Debug)]
+pub(crate) struct Ordered {
+    index: Option<IndexId>,
+    keys: IndexKeys,
+}
+
+/// How a page in the order of a property is asked for.
+struct Wanted<'a> {
+    property: &'a str,
+    direction: Direction,
+    from: Option<EntryPlace>,
+    limit: usize,
+    deadline: Instant,
+}
+
+impl Ordered {
+    /// Where nothing is kept in that order.
+    fn sorted(property: &str) -> Self {
+        let keys = IndexKeys { properties: vec![property.into()], unique: false };
+        Self { index: None, keys }
+    }
+
+    fn of(index: &Index) -> Self {
+        Self { index: Some(index.id), keys: index.keys.clone() }
+    }
+
+    pub(crate) fn place_of(&self, row: &Row<'_>) -> Result<OrderPlace, Corrupt> {
+        let entry = entry(&self.keys, row)?.unwrap_or_default();
+        let key = Position::before(row.partition, row.row);
+        Ok(self.place(EntryPlace { entry: entry.into(), key }))
+    }
+
+    fn place(&self, place: EntryPlace) -> OrderPlace {
+        let EntryPlace { entry, key } = place;
+        OrderPlace { index: self.index.map(|IndexId(id)| id), entry, key }
+    }
+
+    fn page(
+        self,
+        rows: Rows,
+        next: Option<EntryPlace>,
+        plan: PlanTaken,
+        examined: u64,
+    ) -> EntityPage {
+        let next = next.map(|next| Place::Order(self.place(next)));
+        EntityPage { rows, next, plan, examined, ordered: Some(self) }
+    }
+}
+
+impl TableService {
+    /// A page in the order of a property, and how it was chosen to be read so.
+    pub(crate) async fn page_by_property(
+        &self,
+        caller: Caller<'_>,
+        table: &Table,
+        property: &str,
+        direction: Direction,
+        query: EntityQuery,
+    ) -> Result<(EntityPage, Chosen), TableError> {
+        let EntityQuery { filter, from, limit, limited, deadline, .. } = query;
+        let (index, from) = match from {
+            None => (index_of(table, property), None),
+            Some(Place::Key(_)) => return Err(TableError::OrderPlaceGone),
+            Some(Place::Order(OrderPlace { index, entry, key })) => {
+                let index = index.map(|id| named(table, property, IndexId(id))).transpose()?;
+                (index, Some(EntryPlace { entry, key }))
+            }
+        };
+        let shape = filter.clone();
+        let mut chosen = self.choose(table, filter, [caller.grant.range(), None]).await?;
+        let resumed = from.is_some();
+        let limit = limit.min(limits::PAGE_ITEMS_MAX);
+        let wanted = Wanted { property, direction, from, limit, deadline };
+        let walked = match index {
+            None => None,
+            Some(_) if !resumed && self.leaves_little(table, &chosen).await? => None,
+            Some(index) => self.walk(caller, table, &mut chosen, index, &wanted).await?,
+        };
+        let page = match walked {
+            Some(page) => page,
+            // The index that the place is in was dropped under way.
+            None if resumed && index.is_some() => return Err(TableError::OrderPlaceGone),
+            None if limited || index.is_some() || resumed => {
+                self.sort(table, &mut chosen, &wanted).await?
+            }
+            None if property == "RowKey" => return Err(TableError::OrderOfPartitions),
+            None => return Err(TableError::OrderNeedsIndex { property: property.into() }),
+        };
+        let order = match direction {
+            Direction::Ascending => property.to_owned(),
+            Direction::Descending => format!("{property} desc"),
+        };
+        let (filter, returned) = (shape.as_ref(), page.rows.len() as u64);
+        self.costly.note(table, filter, Some(&order), &page.plan, page.examined, returned);
+        Ok((page, chosen))
+    }
+
+    /// Whether the filter alone leaves so little that sorting it costs less than walking an index.
+    async fn leaves_little(&self, table: &Table, chosen: &Chosen) -> Result<bool, TableError> {
+        if chosen.kind == PlanKind::TableScan && chosen.through.is_none() {
+            return Ok(false);
+        }
+        let estimate = self.estimate(table, chosen).await?;
+        Ok(!estimate.or_more && estimate.rows <= SORTED_MAX)
+    }
+
+    /// A page along the index; none if that is not there any more.
+    async fn walk(
+        &self,
+        caller: Caller<'_>,
+        table: &Table,
+        chosen: &mut Chosen,
+        index: &Index,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<EntityPage>, TableError> {
+        let ordered = Ordered::of(index);
+        let plan = PlanTaken::Index(vec![index.name.clone()]);
+        chosen.plan = plan.clone();
+        let narrowed = chosen.filter.as_ref().and_then(|filter| spans(filter, &index.keys));
+        let spans = narrowed.unwrap_or_else(|| vec![Span::all()]);
+        if wanted.limit == 0 || chosen.ranges.is_empty() || spans.is_empty() {
+            return Ok(Some(ordered.page(Rows::default(), None, plan, 0)));
+        }
+        let walk = Walk {
+            index: index.id,
+            spans,
+            ranges: chosen.ranges.clone(),
+            direction: wanted.direction,
+            from: wanted.from.clone(),
+            filter: chosen.filter.clone(),
+            limit: wanted.limit,
+            max_bytes: limits::PAGE_BYTES_MAX,
+            deadline: wanted.deadline,
+        };
+        let WalkPage { rows, next, examined } = match self.store.walk(table.id, walk).await {
+            Err(StoreError::Rejected { reason: Conflict::IndexNotFound, .. }) => return Ok(None),
+            outcome => outcome?,
+        };
+        // A place holds a value: it must be one that the caller may see.
+        let visible = |place: &EntryPlace| {
+            let key = &place.key;
+            caller.grant.check_key(&key.partition, &key.row).is_ok()
+        };
+        if next.as_ref().is_some_and(|next| !visible(next)) {
+            return Err(TableError::TooManyToSort { property: wanted.property.into() });
+        }
+        Ok(Some(ordered.page(rows, next, plan, examined)))
+    }
+
+    /// Reads all that the filter leaves, and keeps the first of it.
+    async fn sort(
+        &self,
+        table: &Table,
+        chosen: &mut Chosen,
+        wanted: &Wanted<'_>,
+    ) -> Result<EntityPage, TableError> {
+        let ordered = Ordered::sorted(wanted.property);
+        let mut first = First::new(wanted);
+        let (mut examined, ranges) = (0, chosen.ranges.clone());
+        while wanted.limit > 0 && !chosen.ranges.is_empty() {
+            let reading = Reading {
+                direction: Direction::Ascending,
+                take: Take::Entities,
+                limit: limits::PAGE_ITEMS_MAX,
+                deadline: wanted.deadline,
+            };
+            let page = self.read(table, chosen, &reading).await?;
+            examined += page.examined;
+            for row in page.rows.iter() {
+                let row = row?;
+                if let Some(entry) = entry(&ordered.keys, &row)? {
+                    first.push(entry, &row);
+                }
+            }
+            let Some(next) = page.next else { break };
+            if wanted.deadline <= Instant::now() {
+                return Err(TableError::TooManyToSort { property: wanted.property.into() });
+            }
+            chosen.ranges = clipped(&ranges, &Direction::Ascending.rest(&next));
+        }
+        chosen.ranges = ranges;
+        let (rows, next) = first.finish();
+        Ok(ordered.page(rows, next, chosen.plan.clone(), examined))
+    }
+}
+
+/// The first entities of an order that are not before a place: as many as make a page, by number and bytes.
+struct First<'a> {
+    wanted: &'a Wanted<'a>,
+    kept: BTreeMap<EntryPlace, Record>,
+    bytes: usize,
+    /// The first that was seen and is not kept.
+    beyond: Option<EntryPlace>,
+}
+
+impl<'a> First<'a> {
+    fn new(wanted: &'a Wanted<'a>) -> Self {
+        Self { wanted, kept: BTreeMap::new(), bytes: 0, beyond: None }
+    }
+
+    /// Whether one place comes before another.
+    fn precedes(&self, one: &EntryPlace, other: &EntryPlace) -> bool {
+        match self.wanted.direction {
+            Direction::Ascending => one < other,
+            Direction::Descending => other < one,
+        }
+    }
+
+    fn push(&mut self, entry: Vec<u8>, row: &Row<'_>) {
+        let key = Position::before(row.partition, row.row);
+        let place = EntryPlace { entry: entry.into(), key };
+        let passed = self.wanted.from.as_ref().is_some_and(|from| self.precedes(&place, from));
+        let beyond = self.beyond.as_ref().is_some_and(|beyond| !self.precedes(&place, beyond));
+        if passed || beyond {
+            return;
+        }
+        self.bytes += size(&place, row.record.as_bytes());
+        self.kept.insert(place, row.record.to_owned());
+        while self.wanted.limit < self.kept.len() || self.overfull() {
+            let last = match self.wanted.direction {
+                Direction::Ascending => self.kept.pop_last(),
+                Direction::Descending => self.kept.pop_first(),
+            };
+            let Some((place, record)) = last else { return };
+            self.bytes -= size(&place, record.as_bytes());
+            self.beyond = Some(place);
+        }
+    }
+
+    /// Whether a page is full before its last entity.
+    fn overfull(&self) -> bool {
+        let last = match self.wanted.direction {
+            Direction::Ascending => self.kept.last_key_value(),
+            Direction::Descending => self.kept.first_key_value(),
+        };
+        let last = last.map_or(0, |(place, record)| size(place, record.as_bytes()));
+        1 < self.kept.len() && limits::PAGE_BYTES_MAX <= self.bytes - last
+    }
+
+    fn finish(self) -> (Rows, Option<EntryPlace>) {
+        let mut rows = Rows::new();
+        let mut push = |(place, record): (&EntryPlace, &Record)| {
+            let (partition, row) = (&*place.key.partition, &*place.key.row);
+            rows.push(&Row { partition, row, record: record.as_ref() });
+        };
+        match self.wanted.direction {
+            Direction::Ascending => self.kept.iter().for_each(&mut push),
+            Direction::Descending => self.kept.iter().rev().for_each(&mut push),
+        }
+        (rows, self.beyond)
+    }
+}
+
+fn size(place: &EntryPlace, record: &[u8]) -> usize {
+    place.entry.len() + place.key.partition.len() + place.key.row.len() + record.len()
+}
+
+/// An index that has every entity with the property, in the order of it.
+fn index_of<'t>(table: &'t Table, property: &str) -> Option<&'t Index> {
+    let fits = |index: &&Index| {
+        let keys = &index.keys;
+        index.state == IndexState::Ready
+            && *keys.properties[0] == *property
+            && (!keys.unique || keys.properties.len() == 1)
+    };
+    table.indexes.iter().filter(fits).min_by_key(|index| index.keys.properties.len())
+}
+
+/// The index that a place is in.
+fn named<'t>(table: &'t Table, property: &str, id: IndexId) -> Result<&'t Index, TableError> {
+    let fits = |index: &&Index| index.id == id && *index.keys.properties[0] == *property;
+    table.indexes.iter().find(fits).ok_or(TableError::OrderPlaceGone)
+}
+
+/// True if no two partitions can be in what the filter leaves.
+pub(crate) fn is_one_partition(filter: Option<&Filter>) -> bool {
+    let ranges = rowhouse_query::plan(filter.cloned()).ranges;
+    let Some(first) = ranges.first() else { return true };
+    let partition = KeyRange::partition(&first.start.partition);
+    ranges.iter().all(|range| range.intersect(&partition).as_ref() == Some(range))
+}
