@@ -14,7 +14,7 @@ mod steps;
 use self::side::{Answer, Side};
 use self::steps::{
     Change, INDEXES, Query, Ranges, Step, Steps, TABLES, What, When, any_key, create_index, record,
-    step,
+    step, table,
 };
 use super::Engine;
 use crate::Conflict;
@@ -43,15 +43,15 @@ pub async fn behaves_as_the_model(engine: &dyn Engine) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     // Every table is there at first and holds something, so that short sequences meet something.
-    let fill = vec((0..TABLES.len(), any_key(), record()), 0..20).prop_map(|puts| {
+    let fill = vec((table(), any_key(), record()), 5..40).prop_map(|puts| {
         let put = |(table, key, record)| {
             Step::Commit(vec![Change { table, key, when: When::Any, what: What::Put(record) }])
         };
         puts.into_iter().map(put)
     });
     // Some indexes are there before that, and some have to enter it.
-    let indexes = || vec(create_index(), 0..3);
-    let sequence = (indexes(), fill, indexes(), vec(step(), 1..50));
+    let indexes = || vec(create_index(), 0..6);
+    let sequence = (indexes(), fill, indexes(), vec(step(), 1..80));
     let steps = sequence.prop_map(|(early, fill, late, steps)| {
         let create = (0..TABLES.len()).map(Step::CreateTable);
         Steps(create.chain(early).chain(fill).chain(late).chain(steps).collect())

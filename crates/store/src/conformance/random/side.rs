@@ -64,7 +64,7 @@ impl Side {
         Self { store, account, tables, indexes: BTreeMap::new(), tags: BTreeMap::new() }
     }
 
-    /// The way of that number to find what the filter asks for, if there is any.
+    /// The way of that number to find what the filter asks for, if there is any; beyond a few, the one of most parts.
     pub(super) async fn way(&self, step: &Step) -> Option<Way> {
         let (Step::Scan { table, query, way, .. } | Step::Weigh { table, query, way }) = step
         else {
@@ -78,6 +78,9 @@ impl Side {
         let ready: Vec<_> =
             ready.filter_map(|index| Some((number(index.name.as_str())?, &index.keys))).collect();
         let mut ways = lookups(&filter, &ready);
+        if 4 <= way {
+            return ways.into_iter().max_by_key(Vec::len);
+        }
         let chosen = way.checked_rem(ways.len())?;
         Some(ways.swap_remove(chosen))
     }
@@ -160,15 +163,16 @@ impl Side {
         answer(done)
     }
 
-    /// The latest index of that name, or one that never was.
-    fn index(&self, table: usize, name: usize) -> (IndexId, Option<&IndexKeys>) {
-        let known = self.indexes.get(&(table, name));
-        known.map_or((IndexId(1 << 40), None), |(id, keys)| (*id, Some(keys)))
+    /// The latest index of one of the names that the table has known, or one that never was.
+    fn index(&self, table: usize, number: usize) -> (IndexId, Option<&IndexKeys>) {
+        let mut known = self.indexes.range((table, 0)..(table + 1, 0)).map(|(_, index)| index);
+        let chosen = number.checked_rem(known.clone().count()).and_then(|at| known.nth(at));
+        chosen.map_or((IndexId(1 << 40), None), |(id, keys)| (*id, Some(keys)))
     }
 
     fn through(&self, table: usize, way: &Way) -> Vec<Lookup> {
         let part = |part: &Part<usize>| Lookup {
-            index: self.index(table, part.index).0,
+            index: self.indexes[&(table, part.index)].0,
             spans: part.spans.clone(),
         };
         way.iter().map(part).collect()
@@ -266,8 +270,8 @@ impl Side {
         whole: bool,
     ) -> Result<Answer, TestCaseError> {
         let (index, keys) = self.index(table, name);
-        let filter = filter(&query.filter);
-        let narrowed = filter.as_ref().zip(keys).filter(|_| !whole);
+        let filter = filter(&query.filter).filter(|_| !whole);
+        let narrowed = filter.as_ref().zip(keys);
         let narrowed = narrowed.and_then(|(filter, keys)| spans(filter, keys));
         let mut walk = Walk {
             index,
