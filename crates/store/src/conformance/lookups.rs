@@ -480,7 +480,7 @@ pub async fn walk_resumes_anywhere(engine: &dyn Engine) {
                 }
                 for limit in [100, 2] {
                     let from = Some(from.clone());
-                    let walk = Walk { from, direction, limit, ..walk_of(&index) };
+                    let walk = Walk { direction, from, limit, ..walk_of(&index) };
                     let found = walk_all(&*store, table, walk).await;
                     assert_eq!(found, wanted, "{when}, {direction:?}, limit {limit}");
                 }
