@@ -1,6 +1,7 @@
 //! What a store knows beside entities: accounts and tables.
 
 use crate::index::Index;
+use crate::ttl::Ttl;
 use rowhouse_types::{AccountName, StoredPolicy, TableName, Timestamp};
 use std::collections::BTreeMap;
 
@@ -55,6 +56,8 @@ pub struct Table {
     pub policies: Vec<StoredPolicy>,
     /// Secondary indexes in the order in which they were declared, at most [`rowhouse_types::limits::INDEXES_MAX`].
     pub indexes: Vec<Index>,
+    /// When its entities expire; never without.
+    pub ttl: Option<Ttl>,
 }
 
 /// Where partitions go; fixed when the table is created. Engines of one node keep it and need it not.

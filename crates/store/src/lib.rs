@@ -13,6 +13,7 @@ mod error;
 mod index;
 mod scan;
 mod snapshot;
+mod ttl;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -27,6 +28,7 @@ pub use index::{Built, EntryPlace, Extent, Index, IndexId, IndexState, Lookup, W
 pub use rowhouse_query::index::IndexKeys;
 pub use scan::{Page, Scan, Take};
 pub use snapshot::Snapshot;
+pub use ttl::{Expiry, Ttl};
 
 use async_trait::async_trait;
 use rowhouse_types::{
@@ -103,6 +105,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         policies: Vec<StoredPolicy>,
     ) -> Result<(), StoreError>;
 
+    /// Has the entities of a table expire, or no longer. Whatever is read or judged after the answer goes by it; what
+    /// has expired under an earlier setting and is still there is there again if it has not under this one.
+    /// Fails with [`Conflict::TableNotFound`].
+    async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError>;
+
     /// Declares an index of a table under an id that was never used before. Every commit that is answered later
     /// keeps it; what is there is entered in the background, and goes on after a restart.
     ///
@@ -130,7 +137,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError>;
 
     /// How many entities or entries one would look at to read all of this, no further than `bound`: what a planner
-    /// compares. An engine may estimate, and is right when there are few.
+    /// compares. An engine may estimate, and is right when there are few. What has expired counts for as long as it is
+    /// there to be looked at.
     /// Fails with [`Conflict::IndexNotFound`] if an index is not there or not ready.
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError>;
 

@@ -9,7 +9,7 @@ use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
     Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
-    StoreError, Table, TableId, Walk, WalkPage, Write,
+    StoreError, Table, TableId, Ttl, Walk, WalkPage, Write,
 };
 use rowhouse_types::{
     AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, Record, Rows, StoredPolicy,
@@ -57,6 +57,8 @@ enum Fault {
     FirstCommandBlamed,
     /// Entries are not told from entities.
     WeighsKeys,
+    /// Entities live for ever.
+    NothingExpires,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,13 @@ impl Store for Faulty {
         self.inner.set_policies(table, policies).await
     }
 
+    async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError> {
+        if matches!(self.fault, Fault::NothingExpires) {
+            return self.inner.set_ttl(table, None).await;
+        }
+        self.inner.set_ttl(table, ttl).await
+    }
+
     async fn create_index(
         &self,
         table: TableId,
@@ -377,6 +386,7 @@ fn random_sequences_find_every_fault() {
         Fault::NothingUnique,
         Fault::FirstCommandBlamed,
         Fault::WeighsKeys,
+        Fault::NothingExpires,
     ] {
         assert!(is_found(fault), "{fault:?}");
     }

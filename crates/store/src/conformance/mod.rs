@@ -28,6 +28,7 @@ pub mod scans;
 pub mod snapshots;
 pub mod tables;
 pub mod timestamps;
+pub mod ttl;
 pub mod unique;
 
 pub mod fixture;
@@ -258,6 +259,24 @@ macro_rules! conformance_suite {
                 "A unique index that an engine cannot keep, because the table is spread over nodes and PartitionKey is not in it, is refused.";
             All unique::duplicates_end_a_unique_index
                 "A unique index over values that repeat says so, is not read and refuses nothing.";
+            All ttl::ttl_is_kept_as_set
+                "When entities expire is kept with the table as it was set, across restarts, until it is set again or the table is dropped.";
+            All ttl::expired_entities_do_not_exist
+                "What has expired does not exist, removed or not: no read, scan, count or index finds it, no condition holds on it, and it can be inserted anew.";
+            All ttl::entities_expire_by_a_property
+                "Entities expire by a DateTime property of their own; one without it, or with another type there, never does.";
+            All ttl::ttl_holds_from_when_it_is_set
+                "A setting holds for everything that is asked after it was answered; writing an entity again prolongs its life.";
+            All ttl::expired_values_are_free
+                "The values that an expired entity has of a unique index are free, and it is gone for good when another entity takes them.";
+            All ttl::indexes_are_built_without_what_expired
+                "A unique index that is declared later does not mind the values of expired entities.";
+            All ttl::snapshot_leaves_out_what_expired
+                "A snapshot leaves out what had expired when it was taken, and nothing else, however long it is read.";
+            SingleNode ttl::expired_entities_are_removed
+                "What has expired is removed in the background, also after a restart; the changes tell of it as of any delete.";
+            All ttl::removing_spares_what_is_written_again
+                "Removing what has expired spares what is written again meanwhile, and indexes agree with the entities throughout.";
             All lifecycle::everything_survives_reopening
                 "Whatever was answered is there after a restart.";
             All lifecycle::ids_are_not_reused_after_reopening

@@ -11,7 +11,7 @@ use self::state::{Effects, State};
 use crate::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
     IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Walk, WalkPage,
+    Ttl, Walk, WalkPage,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
@@ -50,7 +50,9 @@ impl ModelStore {
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         self.ready()?;
         // A test that panicked elsewhere does not make the maps inconsistent: changes are applied last.
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.expire(self.clock.now());
+        Ok(state)
     }
 }
 
@@ -129,6 +131,7 @@ impl Store for ModelStore {
             placement,
             policies: Vec::new(),
             indexes: Vec::new(),
+            ttl: None,
         });
         state.tables.insert(table.id, Arc::clone(&table));
         state.entities.insert(table.id, BTreeMap::new());
@@ -152,6 +155,14 @@ impl Store for ModelStore {
         let found = state.tables.get_mut(&table);
         let found = found.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))?;
         *found = Arc::new(Table { policies, ..Table::clone(found) });
+        Ok(())
+    }
+
+    async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        let found = state.tables.get_mut(&table);
+        let found = found.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))?;
+        *found = Arc::new(Table { ttl, ..Table::clone(found) });
         Ok(())
     }
 

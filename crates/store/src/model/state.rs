@@ -104,6 +104,33 @@ impl State {
         Ok(page)
     }
 
+    /// Removes what has expired, whenever somebody looks: nobody ever meets it.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let mut expired = Vec::new();
+        for (id, table) in &self.tables {
+            let Some(ttl) = &table.ttl else { continue };
+            let expiry = ttl.at(now);
+            for (key, record) in self.entities.get(id).into_iter().flatten() {
+                if matches!(expiry.has_expired(record.as_ref()), Ok(true)) {
+                    expired.push((*id, key.clone()));
+                }
+            }
+        }
+        if expired.is_empty() {
+            return;
+        }
+        let at = now.max(self.last_timestamp.next());
+        self.last_timestamp = at;
+        self.last_sequence += 1;
+        for (table, key) in expired {
+            self.entities.entry(table).or_default().remove(&key);
+            if self.retention.is_some() {
+                let place = self.last_sequence;
+                self.changes.push((at, Change { place, table, key, at, record: None }));
+            }
+        }
+    }
+
     /// Drops the changes that are too old.
     pub(super) fn forget_changes(&mut self, now: Timestamp) {
         let Some(retention) = self.retention else { return };

@@ -7,7 +7,7 @@ use super::steps::{
 };
 use crate::{
     AccountId, Batch, Command, Condition, Conflict, Extent, IndexId, IndexState, Lookup, Page,
-    Placement, Scan, Store, StoreError, TableId, Take, Walk, WalkPage, Write,
+    Placement, Scan, Store, StoreError, TableId, Take, Ttl, Walk, WalkPage, Write,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -55,13 +55,16 @@ pub(super) struct Side {
     indexes: BTreeMap<(usize, usize), (IndexId, IndexKeys)>,
     /// Every Timestamp that a key ever had, in order.
     tags: BTreeMap<(TableId, EntityKey), Vec<Timestamp>>,
+    /// When it all began.
+    began: Timestamp,
 }
 
 impl Side {
-    pub(super) async fn new(store: Arc<dyn Store>) -> Self {
+    pub(super) async fn new(store: Arc<dyn Store>, began: Timestamp) -> Self {
         let account = account(&*store, "first").await.id;
         let tables = [TableId(1 << 40); TABLES.len()];
-        Self { store, account, tables, indexes: BTreeMap::new(), tags: BTreeMap::new() }
+        let (indexes, tags) = (BTreeMap::new(), BTreeMap::new());
+        Self { store, account, tables, indexes, tags, began }
     }
 
     /// The way of that number to find what the filter asks for, if there is any; beyond a few, the one of most parts.
@@ -145,6 +148,18 @@ impl Side {
             }
             Step::Walk { table, name, query, whole } => {
                 return self.walk(*table, *name, query, *whole).await;
+            }
+            Step::SetTtl { table, ttl } => {
+                // Times of records are counted from the first that there is.
+                let since = self.began.ticks() - Timestamp::EDM_MIN.ticks();
+                let since = Duration::from_nanos(100 * since);
+                let ttl = ttl.map(|(by_property, millis)| {
+                    let millis = Duration::from_millis(millis);
+                    let after = if by_property { since + millis } else { millis };
+                    Ttl { property: by_property.then(|| "e".into()), after }
+                });
+                let set = self.store.set_ttl(self.tables[*table], ttl).await;
+                set.map(|()| Answer::Nothing)
             }
             Step::Weigh { table, query, .. } => {
                 let ranges = query.ranges.0.clone();

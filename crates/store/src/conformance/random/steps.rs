@@ -67,6 +67,11 @@ pub(super) enum Step {
         query: Query,
         whole: bool,
     },
+    /// Entities expire so long after their Timestamp, or after `e` says; or no longer.
+    SetTtl {
+        table: usize,
+        ttl: Option<(bool, u64)>,
+    },
     /// How much a scan would examine.
     Weigh {
         table: usize,
@@ -158,6 +163,11 @@ impl fmt::Debug for Content {
     }
 }
 
+/// So many milliseconds later.
+pub(super) fn later(time: Timestamp, millis: u64) -> Timestamp {
+    Timestamp::from_ticks(time.ticks() + millis * 10_000).unwrap_or(Timestamp::MAX)
+}
+
 pub(super) fn record() -> impl Strategy<Value = Content> {
     let value = prop_oneof![
         (0..3).prop_map(Value::Int32),
@@ -165,10 +175,12 @@ pub(super) fn record() -> impl Strategy<Value = Content> {
         select(vec!["", "a", "b"]).prop_map(|text| Value::String(text.into())),
         any::<f64>().prop_map(Value::Double),
     ];
+    let time = (0..20u64).prop_map(|n| Value::DateTime(later(Timestamp::EDM_MIN, 200 * n)));
     let int = (0..3).prop_map(Value::Int32);
     let property = prop_oneof![
         3 => (select(vec!["n", "m"]), int),
-        1 => (select(vec!["n", "m", "s", "x"]), value),
+        1 => (select(vec!["n", "m", "s", "x", "e"]), value),
+        1 => (Just("e"), time),
     ];
     vec(property, 0..6).prop_map(|properties| {
         let mut builder = RecordBuilder::new();
@@ -315,6 +327,13 @@ pub(super) fn create_index() -> impl Strategy<Value = Step> {
     })
 }
 
+/// Never what the clock moves by, which is whole hundredths: what depends on single ticks is not asked for.
+pub(super) fn set_ttl() -> impl Strategy<Value = Step> {
+    let millis = (0..200u64).prop_map(|n| 10 * n + 5);
+    let ttl = prop_oneof![1 => Just(None), 5 => (any::<bool>(), millis).prop_map(Some)];
+    (table(), ttl).prop_map(|(table, ttl)| Step::SetTtl { table, ttl })
+}
+
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let table = table();
     let name = 0..INDEXES.len();
@@ -333,6 +352,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         5 => (table.clone(), name, query(), any::<bool>())
             .prop_map(|(table, name, query, whole)| Step::Walk { table, name, query, whole }),
         2 => (table, query(), way()).prop_map(|(table, query, way)| Step::Weigh { table, query, way }),
+        1 => set_ttl(),
         2 => (-2000..2000i64).prop_map(|millis| Step::SetClock { millis }),
         1 => Just(Step::Reopen),
     ]
