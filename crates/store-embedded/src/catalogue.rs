@@ -7,7 +7,9 @@
 use crate::schema;
 use imbl::OrdMap;
 use rowhouse_query::index::IndexKeys;
-use rowhouse_store::{Account, AccountId, Index, IndexId, IndexState, Placement, Table, TableId};
+use rowhouse_store::{
+    Account, AccountId, Index, IndexId, IndexState, Placement, Table, TableId, Ttl,
+};
 use rowhouse_types::{AccountName, FoldedName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
@@ -154,8 +156,14 @@ fn load_accounts(conn: &Connection) -> Result<BTreeMap<AccountId, Account>, Load
 
 fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError> {
     let mut tables = BTreeMap::new();
-    let mut statement = conn
-        .prepare("SELECT id, account, name, created, placement_group, route_chars FROM tables")?;
+    let since_3 = if schema::version(conn)? < schema::INDEXES_SINCE {
+        "NULL, NULL"
+    } else {
+        "ttl, ttl_property"
+    };
+    let mut statement = conn.prepare(&format!(
+        "SELECT id, account, name, created, placement_group, route_chars, {since_3} FROM tables"
+    ))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let id = TableId(number(row, 0)?);
@@ -165,8 +173,15 @@ fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError>
         let route_chars = row.get(5)?;
         let placement = Placement { group: group.map(Into::into), route_chars };
         let (account, created) = (AccountId(number(row, 1)?), instant(row, 3)?);
+        let ttl = match row.get::<_, Option<i64>>(6)? {
+            Some(_) => {
+                let property: Option<String> = row.get(7)?;
+                Some(Ttl::of_ticks(property.map(Into::into), number(row, 6)?))
+            }
+            None => None,
+        };
         let (policies, indexes) = (Vec::new(), Vec::new());
-        tables.insert(id, Table { id, account, name, created, placement, policies, indexes });
+        tables.insert(id, Table { id, account, name, created, placement, policies, indexes, ttl });
     }
     let mut statement = conn.prepare(
         "SELECT table_id, id, start, expiry, permission FROM policies ORDER BY table_id, position",

@@ -10,7 +10,7 @@ use crate::queue::Answer;
 use crate::schema::Marks;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Conflict, IndexId, NewAccount, Placement, Table, TableId,
+    Account, AccountId, Conflict, IndexId, NewAccount, Placement, Table, TableId, Ttl,
 };
 use rowhouse_types::{EntityKey, IndexName, Record, StoredPolicy, TableName, Timestamp};
 use rusqlite::{Connection, params};
@@ -28,6 +28,7 @@ pub(crate) enum Change {
     },
     DropTable(TableId),
     SetPolicies(TableId, Vec<StoredPolicy>),
+    SetTtl(TableId, Option<Ttl>),
     CreateIndex {
         table: TableId,
         name: IndexName,
@@ -58,6 +59,8 @@ pub(crate) struct Draft {
     pub(crate) dropped_indexes: Vec<IndexId>,
     /// Indexes declared by this group that have to be built; likewise.
     pub(crate) building: Vec<(TableId, IndexId)>,
+    /// Tables whose entities expire from now on, or otherwise than before; likewise.
+    pub(crate) expiring: Vec<TableId>,
     /// Cached records that this group replaces: they are back in the cache after the commit.
     pub(crate) refreshed: Vec<Refreshed>,
     /// What the batch at hand leaves, for the log.
@@ -96,6 +99,7 @@ impl Change {
             Self::SetSetting { value, .. } => value.as_ref().map_or(0, |value| value.len()),
             Self::CreateTable { .. }
             | Self::DropTable(_)
+            | Self::SetTtl(..)
             | Self::CreateIndex { .. }
             | Self::DropIndex(..)
             | Self::CreateAccount(_)
@@ -118,6 +122,7 @@ impl Change {
             }
             Self::DropTable(table) => drop_table(conn, draft, table),
             Self::SetPolicies(table, policies) => set_policies(conn, draft, table, policies),
+            Self::SetTtl(table, ttl) => set_ttl(conn, draft, table, ttl),
             Self::CreateIndex { table, name, keys } => {
                 declare::create(conn, draft, table, name, keys)
             }
@@ -180,7 +185,7 @@ fn create_table(
         placement.route_chars,
     ])?;
     let (policies, indexes) = (Vec::new(), Vec::new());
-    let table = Table { id, account, name, created, placement, policies, indexes };
+    let table = Table { id, account, name, created, placement, policies, indexes, ttl: None };
     let table = Arc::new(table);
     draft.catalogue.put_table(Arc::clone(&table));
     Ok(Answer::Table(table))
@@ -230,6 +235,30 @@ fn set_policies(
     }
     found.policies = policies;
     draft.catalogue.put_table(Arc::new(found));
+    Ok(Answer::Done)
+}
+
+fn set_ttl(
+    conn: &Connection,
+    draft: &mut Draft,
+    table: TableId,
+    ttl: Option<Ttl>,
+) -> Result<Answer, Fault> {
+    if !draft.catalogue.has_table(table) {
+        return Err(Fault::Rejected(Conflict::TableNotFound));
+    }
+    let property = ttl.as_ref().and_then(|ttl| ttl.property.as_deref());
+    conn.prepare_cached("UPDATE tables SET ttl = ?2, ttl_property = ?3 WHERE id = ?1")?.execute(
+        params![
+            table.0.cast_signed(),
+            ttl.as_ref().map(|ttl| ttl.ticks().cast_signed()),
+            property,
+        ],
+    )?;
+    if ttl.is_some() {
+        draft.expiring.push(table);
+    }
+    draft.catalogue.change_table(table, |table| table.ttl = ttl);
     Ok(Answer::Done)
 }
 

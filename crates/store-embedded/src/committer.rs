@@ -8,15 +8,16 @@
 use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
 use crate::entity::{Effect, Place};
-use crate::index::{build, entries};
+use crate::index::build::{self, Entering};
+use crate::index::entries;
 use crate::log;
 use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
 use crate::store::Shared;
 use crate::sweep::{self, Chore, Note};
 use rowhouse_env::Clock;
-use rowhouse_store::{Batch, Command, Committed, Conflict, StoreError};
-use rowhouse_types::{Corrupt, RecordRef, Timestamp};
+use rowhouse_store::{Batch, Command, Committed, Condition, Conflict, StoreError, TableId, Write};
+use rowhouse_types::{Corrupt, EntityKey, RecordRef, Timestamp};
 use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use std::sync::Arc;
@@ -108,6 +109,7 @@ impl Committer {
             dropped: Vec::new(),
             dropped_indexes: Vec::new(),
             building: Vec::new(),
+            expiring: Vec::new(),
             refreshed: Vec::new(),
             log: Vec::new(),
         };
@@ -128,7 +130,7 @@ impl Committer {
             Work::Batch(batch) => return self.batch(batch, draft),
             Work::Change(change) => change.apply(&self.conn, draft, self.clock.now()),
             Work::Sweep(chore) => sweep::step(&self.conn, chore, tuning),
-            Work::Enter(entering) => build::enter(&self.conn, draft, &entering),
+            Work::Enter(entering) => self.enter(&entering, draft),
             Work::FreePages { vacuum } => sweep::free_pages(&self.conn, vacuum),
             Work::TrimLog => log::trim(&self.conn, &mut draft.marks, self.clock.now(), tuning),
         };
@@ -140,7 +142,8 @@ impl Committer {
 
     /// Every command or none, under one tick.
     fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
-        let tick = self.clock.now().max(draft.marks.tick.next());
+        let now = self.clock.now();
+        let tick = now.max(draft.marks.tick.next());
         if tick <= draft.marks.tick {
             return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
         }
@@ -154,7 +157,7 @@ impl Committer {
         let refreshed = draft.refreshed.len();
         draft.log.clear();
         for (index, command) in batch.commands.into_iter().enumerate() {
-            match self.command(command, draft, tick) {
+            match self.command(command, draft, tick, now) {
                 Ok(timestamp) => timestamps.push(timestamp),
                 Err(fault) => {
                     let error = fault.at(index)?;
@@ -181,12 +184,38 @@ impl Committer {
         Ok(Ok(Answer::Committed(Committed { sequence, timestamps })))
     }
 
-    /// Runs a command of a batch and tells the Timestamp of its entity.
+    /// Enters entities into an index. What is removed for it is a batch like any other.
+    fn enter(&self, entering: &Entering, draft: &mut Draft) -> Result<Answer, Fault> {
+        let now = self.clock.now();
+        let tick = now.max(draft.marks.tick.next());
+        draft.log.clear();
+        let mut removed = false;
+        let mut expire = |draft: &mut Draft, key| {
+            match self.command(expire(entering.table, key), draft, tick, now) {
+                Ok(_) => removed = true,
+                Err(Fault::Rejected(_)) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+            Ok(true)
+        };
+        let answer = build::enter(&self.conn, draft, entering, &mut expire)?;
+        if removed {
+            draft.marks.tick = tick;
+            draft.marks.sequence += 1;
+            if !draft.log.is_empty() {
+                log::append(&self.conn, draft.marks.sequence, tick, &draft.log)?;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Runs a command of a batch and tells the Timestamp of its entity. `now` decides what has expired.
     fn command(
         &self,
         command: Command,
         draft: &mut Draft,
         tick: Timestamp,
+        now: Timestamp,
     ) -> Result<Timestamp, Fault> {
         let Command::Entity { table, key, condition, write } = command;
         let Some(found) = draft.catalogue.table_by_id(table) else {
@@ -195,14 +224,18 @@ impl Committer {
         let conn = &self.conn;
         let inline_bytes = self.shared.tuning.inline_bytes;
         let place = Place { conn, table, key: &key, inline_bytes };
-        let effect = if found.indexes.is_empty() {
+        let effect = if found.indexes.is_empty() && found.ttl.is_none() {
             place.apply(condition, write, tick)?
         } else {
+            let expiry = found.ttl.as_ref().map(|ttl| ttl.at(now));
             let judge = |before: Option<RecordRef<'_>>, after: Option<RecordRef<'_>>| {
-                entries::judge(conn, &found.indexes, &key, before, after)
+                entries::judge(conn, found, expiry, &key, before, after)
             };
-            let (effect, difference) = place.apply_judged(condition, write, tick, judge)?;
-            if let Some(difference) = difference {
+            let (effect, difference) = place.apply_judged(condition, write, tick, expiry, judge)?;
+            if let Some(mut difference) = difference {
+                for holder in difference.freed.drain(..) {
+                    self.command(expire(table, holder), draft, tick, now)?;
+                }
                 difference.write(conn, &key)?;
             }
             effect
@@ -242,7 +275,8 @@ impl Committer {
         let entries = draft.dropped_indexes.into_iter();
         let entries = entries.map(|index| Note::Sweep(Chore::Entries(index)));
         let builds = draft.building.into_iter().map(|(table, index)| Note::Build(table, index));
-        for note in tables.chain(entries).chain(builds) {
+        let expiring = draft.expiring.into_iter().map(Note::Expire);
+        for note in tables.chain(entries).chain(builds).chain(expiring) {
             // The sweep may have ended already; then it finds the work when the store is opened.
             let _ = self.sweeper.send(note);
         }
@@ -263,6 +297,11 @@ impl Committer {
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
+}
+
+/// Removes what has expired. Refused if it has not, or is another by now.
+pub(crate) fn expire(table: TableId, key: EntityKey) -> Command {
+    Command::Entity { table, key, condition: Condition::Absent, write: Write::Delete }
 }
 
 impl Fault {

@@ -7,7 +7,7 @@
 //! a command is rejected.
 
 use crate::committer::Fault;
-use rowhouse_store::{Condition, Conflict, TableId, Write};
+use rowhouse_store::{Condition, Conflict, Expiry, TableId, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, RecordRef, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
@@ -89,11 +89,15 @@ impl Place<'_> {
 
     /// As [`Self::apply`], where something beside the entity follows from it: `judge` is shown what is there and what
     /// will be, before anything is written, and may refuse. What it says is handed back, unless nothing changes.
+    ///
+    /// Where entities expire, one that has is nothing to a condition and to a merge. It is still what is replaced, and a
+    /// delete that nothing may be in the way of removes it.
     pub(crate) fn apply_judged<T>(
         self,
         condition: Condition,
         write: Write,
         tick: Timestamp,
+        expiry: Option<Expiry<'_>>,
         judge: impl FnOnce(Option<RecordRef<'_>>, Option<RecordRef<'_>>) -> Result<T, Fault>,
     ) -> Result<(Effect, Option<T>), Fault> {
         let record = match write {
@@ -104,14 +108,15 @@ impl Place<'_> {
             Write::Restore(record) => record,
             Write::Merge(patch) => {
                 let old = self.read()?;
-                let merged = self.merged(condition, old.as_ref(), patch, tick)?;
+                let living = living(old.as_ref(), expiry)?;
+                let merged = self.merged(condition, living, patch, tick)?;
                 let judged = judge(parsed(old.as_ref())?, Some(merged.as_ref()))?;
                 self.store(old.as_ref(), merged.as_bytes())?;
                 return Ok((Effect::Stored(merged), Some(judged)));
             }
             Write::Delete => {
                 let old = self.read()?;
-                meets(condition, old.as_ref())?;
+                meets(condition, living(old.as_ref(), expiry)?)?;
                 let Some(old) = old else { return Ok((Effect::Nothing, None)) };
                 let judged = judge(parsed(Some(&old))?, None)?;
                 self.execute(DELETE, &[])?;
@@ -119,7 +124,7 @@ impl Place<'_> {
                 return Ok((Effect::Removed, Some(judged)));
             }
         };
-        if condition == Condition::Absent {
+        if condition == Condition::Absent && expiry.is_none() {
             // Nearly always there is nothing, so that is not looked for first.
             let judged = match judge(None, Some(record.as_ref())) {
                 Err(Fault::Rejected(_)) if self.read()?.is_some() => {
@@ -131,7 +136,7 @@ impl Place<'_> {
             return Ok((Effect::Stored(record), Some(judged)));
         }
         let old = self.read()?;
-        meets(condition, old.as_ref())?;
+        meets(condition, living(old.as_ref(), expiry)?)?;
         let judged = judge(parsed(old.as_ref())?, Some(record.as_ref()))?;
         self.store(old.as_ref(), record.as_bytes())?;
         Ok((Effect::Stored(record), Some(judged)))
@@ -339,6 +344,16 @@ pub(crate) fn remove_large(conn: &Connection, id: i64) -> Result<usize, rusqlite
         .optional()?;
     conn.prepare_cached(LARGE_DELETE)?.execute([id])?;
     Ok(usize::try_from(size.unwrap_or(0)).unwrap_or(0))
+}
+
+/// What is stored, unless it has expired.
+fn living<'a>(old: Option<&'a Old>, expiry: Option<Expiry<'_>>) -> Result<Option<&'a Old>, Fault> {
+    match (old, expiry) {
+        (Some(old), Some(expiry)) if expiry.has_expired(RecordRef::parse(&old.record)?)? => {
+            Ok(None)
+        }
+        (old, _) => Ok(old),
+    }
 }
 
 fn meets(condition: Condition, old: Option<&Old>) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use rowhouse_store::{
     Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
 };
+use rowhouse_types::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,6 +25,8 @@ const PAGES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Frozen {
     place: u64,
+    /// When it was taken.
+    now: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
 }
@@ -37,6 +40,7 @@ impl Frozen {
         let marks = Marks::load(&conn)?;
         shared.readers.advance(marks.sequence);
         let catalogue = Catalogue::load(&conn)?;
+        let now = shared.clock.now();
         let scans = Arc::new(Scans::default());
         let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
         shared.frozen.fetch_add(1, Ordering::AcqRel);
@@ -46,7 +50,7 @@ impl Frozen {
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });
-        Ok(Self { place: marks.sequence, catalogue, scans })
+        Ok(Self { place: marks.sequence, now, catalogue, scans })
     }
 }
 
@@ -86,8 +90,9 @@ impl Snapshot for Frozen {
         if scan.through.is_some() {
             return Err(StoreError::rejected(Conflict::IndexNotFound));
         }
+        let now = self.now;
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
-            scan::read(conn, &table, &scan, abandoned).map_err(Fault::into_store_error)
+            scan::read(conn, &table, &scan, now, abandoned).map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await
     }

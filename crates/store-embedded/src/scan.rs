@@ -8,8 +8,8 @@ use crate::entity::{self, with_record};
 use crate::index::{self, Way, lookup};
 use crate::store::Shared;
 use rowhouse_query::Filter;
-use rowhouse_store::{Page, Scan, StoreError, Table, TableId, Take};
-use rowhouse_types::{Corrupt, Direction, KeyRange, Position, RecordRef, Row};
+use rowhouse_store::{Expiry, Page, Scan, StoreError, Table, TableId, Take};
+use rowhouse_types::{Corrupt, Direction, KeyRange, Position, RecordRef, Row, Timestamp};
 use rusqlite::{Connection, Rows, params};
 use std::collections::VecDeque;
 use std::fmt;
@@ -140,15 +140,16 @@ pub(crate) fn page(
     let indexes: Vec<_> = scan.through.iter().flatten().map(|part| part.index).collect();
     index::guarded(shared, table, &indexes, |table| {
         let _view = View::latest(conn, shared)?;
-        read(conn, table, scan, abandoned)
+        read(conn, table, scan, shared.now(table), abandoned)
     })
 }
 
-/// Reads a page within the read transaction that is open.
+/// Reads a page within the read transaction that is open, without what has expired by `now`.
 pub(crate) fn read(
     conn: &Connection,
     table: &Table,
     scan: &Scan,
+    now: Timestamp,
     abandoned: &dyn Fn() -> bool,
 ) -> Result<Page, Fault> {
     let ways = match &scan.through {
@@ -158,6 +159,7 @@ pub(crate) fn read(
     let mut reading = Reading {
         conn,
         table: table.id,
+        expiry: table.ttl.as_ref().map(|ttl| ttl.at(now)),
         scan,
         abandoned,
         rows_per_look: rows_per_look(scan.filter.as_deref()),
@@ -182,6 +184,8 @@ pub(crate) fn rows_per_look(filter: Option<&Filter>) -> u64 {
 pub(crate) struct Reading<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) table: TableId,
+    /// What has expired is not there.
+    pub(crate) expiry: Option<Expiry<'a>>,
     pub(crate) scan: &'a Scan,
     pub(crate) abandoned: &'a dyn Fn() -> bool,
     pub(crate) rows_per_look: u64,
@@ -265,7 +269,7 @@ impl Reading<'_> {
 
     /// What follows from a row that nobody needs to look into: without a filter every one counts, or is one too many.
     pub(crate) fn unseen(&mut self) -> Option<Step> {
-        if self.scan.filter.is_some() || !self.ways.is_empty() {
+        if self.is_choosy() || !self.ways.is_empty() {
             return None;
         }
         if self.full {
@@ -299,7 +303,17 @@ impl Reading<'_> {
         Ok(Step::Next)
     }
 
+    /// Whether entities have to be looked into: not every one is wanted.
+    pub(crate) fn is_choosy(&self) -> bool {
+        self.scan.filter.is_some() || self.expiry.is_some()
+    }
+
     pub(crate) fn matches(&self, row: &Row<'_>) -> Result<bool, Corrupt> {
+        if let Some(expiry) = self.expiry
+            && expiry.has_expired(row.record)?
+        {
+            return Ok(false);
+        }
         if let Some(filter) = &self.scan.filter
             && !filter.matches(row)?
         {

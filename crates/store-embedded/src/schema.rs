@@ -59,9 +59,11 @@ CREATE TABLE entries (
 CREATE TABLE dropped_indexes (
     index_id INTEGER PRIMARY KEY
 ) STRICT;
+ALTER TABLE tables ADD COLUMN ttl INTEGER;
+ALTER TABLE tables ADD COLUMN ttl_property TEXT;
 ",
 ];
-/// The first format that has indexes.
+/// The first format that has indexes, and tables whose entities expire.
 pub(crate) const INDEXES_SINCE: u32 = 3;
 
 /// Bytes of the database that readers may map into memory: address space, not memory. Pages beyond are read

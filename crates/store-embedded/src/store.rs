@@ -6,6 +6,7 @@ use crate::change::Change;
 use crate::checkpoint::{self, Requests};
 use crate::committer::{Committer, Fault};
 use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::expire::Expiring;
 use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
@@ -23,10 +24,10 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
     IndexId, IndexState, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError,
-    Table, TableId, Walk, WalkPage,
+    Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName,
+    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
 };
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -97,6 +98,7 @@ pub struct EmbeddedStore {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Health,
     pub(crate) queue: Queue,
     pub(crate) scans: Scans,
@@ -175,6 +177,7 @@ impl EmbeddedStore {
         let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
         let pending = sweep::dropped(&conn).map_err(sqlite)?;
         let builds = building(&catalogue);
+        let expiring = Expiring::new(&catalogue);
         let read_connections = |count: usize| -> Result<Vec<Connection>, OpenError> {
             (0..count).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
         };
@@ -186,6 +189,7 @@ impl EmbeddedStore {
 
         let shared = Arc::new(Shared {
             tuning,
+            clock: Arc::clone(&clock),
             health: Health::default(),
             queue: Queue::new(tuning),
             scans: Scans::default(),
@@ -207,6 +211,7 @@ impl EmbeddedStore {
             pending,
             builds,
             chunk: None,
+            expiring,
             conn: sweep_connection,
         };
         let committer =
@@ -290,8 +295,9 @@ impl Shared {
         &self.database
     }
 
-    pub(crate) fn has_table(&self, table: TableId) -> bool {
-        self.catalogue.load().has_table(table)
+    /// The instant at which a page of the table is judged. Nobody asks the clock for one that keeps its entities.
+    pub(crate) fn now(&self, table: &Table) -> Timestamp {
+        if table.ttl.is_some() { self.clock.now() } else { Timestamp::default() }
     }
 
     /// Notes how many entities have been entered into an index, and of how many.
@@ -327,8 +333,14 @@ impl Store for EmbeddedStore {
             None => self.shared.readers.get(table, key, &self.shared.records)?,
         };
         // Asked afterwards: if the table is there now, it was not being swept a moment ago.
-        if !self.shared.has_table(table) {
+        let catalogue = self.shared.catalogue.load();
+        let Some(table) = catalogue.table_by_id(table) else {
             return Err(StoreError::rejected(Conflict::TableNotFound));
+        };
+        if let (Some(ttl), Some(record)) = (&table.ttl, &record)
+            && ttl.at(self.shared.clock.now()).has_expired(record.as_ref())?
+        {
+            return Ok(None);
         }
         Ok(record)
     }
@@ -385,6 +397,10 @@ impl Store for EmbeddedStore {
         policies: Vec<StoredPolicy>,
     ) -> Result<(), StoreError> {
         self.change(Change::SetPolicies(table, policies)).await.map(drop)
+    }
+
+    async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError> {
+        self.change(Change::SetTtl(table, ttl)).await.map(drop)
     }
 
     async fn create_index(

@@ -1,5 +1,5 @@
-//! Work that can wait: deletes the entities of dropped tables, the entries of dropped indexes and the changes that
-//! are too old, gives the space back, and builds indexes, a little at a time.
+//! Work that can wait: deletes the entities of dropped tables, the entries of dropped indexes, what has expired
+//! (`expire`) and the changes that are too old, gives the space back, and builds indexes, a little at a time.
 //!
 //! The thread here only decides when; every step is a job of the committer like any other, small
 //! enough not to be noticed, and none is asked for while others wait. What is left to do stands in the
@@ -7,6 +7,7 @@
 
 use crate::committer::Fault;
 use crate::entity::remove_large;
+use crate::expire::Expiring;
 use crate::index::build::{self, Chunk};
 use crate::index::find;
 use crate::queue::{Answer, Job, Refused, Work};
@@ -30,6 +31,8 @@ pub(crate) enum Note {
     Sweep(Chore),
     /// There is an index to build.
     Build(TableId, IndexId),
+    /// Entities of a table expire, or otherwise than before.
+    Expire(TableId),
     /// The store closes.
     Stop,
 }
@@ -51,12 +54,14 @@ pub(crate) struct Sweeper {
     pub(crate) builds: VecDeque<(TableId, IndexId)>,
     /// What is being entered into the first of them.
     pub(crate) chunk: Option<Chunk>,
+    /// Tables whose entities expire.
+    pub(crate) expiring: Expiring,
     /// Reads what has to be entered.
     pub(crate) conn: Connection,
 }
 
 /// The store closes or has failed: there is nothing left to do.
-struct Ended;
+pub(crate) struct Ended;
 
 impl Sweeper {
     /// The life of the sweep thread.
@@ -89,6 +94,10 @@ impl Sweeper {
                     let pause = pause.max(tuning.sweep_pause);
                     self.pause(pause)?;
                 }
+                if self.expiring.is_due() {
+                    swept |= self.expire()?;
+                    self.pause(self.shared.tuning.sweep_pause)?;
+                }
             }
             swept |= self.trim()?;
             self.give_back(swept)?;
@@ -97,7 +106,7 @@ impl Sweeper {
     }
 
     fn has_work(&self) -> bool {
-        !self.pending.is_empty() || !self.builds.is_empty()
+        !self.pending.is_empty() || !self.builds.is_empty() || self.expiring.is_due()
     }
 
     /// One step; true if nothing is left of it.
@@ -189,7 +198,7 @@ impl Sweeper {
     }
 
     /// Waits until the committer has little to do, but no longer than this.
-    fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
+    pub(crate) fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
         let start = Instant::now();
         while self.shared.tuning.sweep_queue < self.shared.queue.len() && start.elapsed() < patience
         {
@@ -214,10 +223,11 @@ impl Sweeper {
     }
 
     /// Lets others have the disk, and hears what happened meanwhile.
-    fn pause(&mut self, pause: Duration) -> Result<(), Ended> {
+    pub(crate) fn pause(&mut self, pause: Duration) -> Result<(), Ended> {
         match self.notes.recv_timeout(pause) {
             Ok(Note::Sweep(chore)) => self.pending.push_back(chore),
             Ok(Note::Build(table, index)) => self.builds.push_back((table, index)),
+            Ok(Note::Expire(table)) => self.expiring.hear(table),
             Ok(Note::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Ended),
             Err(RecvTimeoutError::Timeout) => {}
         }

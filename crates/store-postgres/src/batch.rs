@@ -6,14 +6,15 @@
 //! indexes of the tables. A row that changed since the snapshot makes the database refuse, and the transaction starts
 //! again.
 
+use crate::catalogue;
 use crate::entity;
 use crate::fault::Fault;
-use crate::index::{self, Claims, Difference, Kept};
+use crate::index::{self, Claims, Difference, Kept, Taken};
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
 use crate::statement::{ROWS_MAX, insert_rows, restore_rows};
 use crate::ticks::Tick;
-use rowhouse_store::{Batch, Command, Conflict, Write};
+use rowhouse_store::{Batch, Command, Conflict, StoreError, Ttl, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::Row;
@@ -25,7 +26,7 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
     LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
 const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// The tables that are there, each with the indexes that are kept. One that is not unique is not.
-const LIVE: &str = "SELECT t.tid, i.iid, i.properties, i.is_unique, i.state
+const LIVE: &str = "SELECT t.tid, i.iid, i.properties, i.is_unique, i.state, t.ttl, t.ttl_property
     FROM rowhouse.tables t
     LEFT JOIN rowhouse.indexes i ON i.tid = t.tid AND i.dropped IS NULL AND i.state <> 3
     WHERE t.tid = ANY($1) AND t.dropped IS NULL";
@@ -73,22 +74,32 @@ struct Entity {
     stored: Option<Record>,
     current: Option<Record>,
     written: bool,
+    /// What was there is so no longer.
+    expired: bool,
 }
 
 /// Entities of a transaction, by partition and key.
 type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
 
-/// The indexes of the tables that are there.
-type Tables = HashMap<i64, Vec<Kept>>;
+/// The tables that are there.
+type Tables = HashMap<i64, Judged>;
 
-/// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed.
+/// What a transaction has to know of a table.
+#[derive(Default)]
+struct Judged {
+    indexes: Vec<Kept>,
+    ttl: Option<Ttl>,
+}
+
+/// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed. `now` decides what has expired.
 pub(crate) async fn as_transaction(
     session: &Session,
     commands: &[Located],
     tick: Tick,
+    now: Timestamp,
     cluster: bool,
 ) -> Result<Outcome, Fault> {
-    match in_transaction(session, commands, tick, cluster).await {
+    match in_transaction(session, commands, tick, now, cluster).await {
         Ok(outcome) => {
             session.end("COMMIT").await?;
             Ok(outcome)
@@ -104,6 +115,7 @@ async fn in_transaction(
     session: &Session,
     commands: &[Located],
     tick: Tick,
+    now: Timestamp,
     cluster: bool,
 ) -> Result<Outcome, Fault> {
     let tables: Vec<i64> = commands.iter().map(|located| located.partition.table).collect();
@@ -120,6 +132,7 @@ async fn in_transaction(
     // Looked at first: where it fails, what else was asked in the transaction fails because of it.
     locked?;
     let tables = tables_of(&live?);
+    expire(&mut entities, &tables, now)?;
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;
         i64::try_from(stored.as_ref().timestamp().ticks()).ok()
@@ -128,7 +141,9 @@ async fn in_transaction(
     let mut claims = Claims::default();
     let judged = judge_all(&mut entities, commands, &tables, at, &mut claims);
     // What commands before the one that failed claimed comes first.
-    if let Some(index) = claims.refused(session, cluster).await? {
+    let mut taken = claims.taken(session, cluster).await?;
+    release(session, &mut entities, &tables, now, &mut taken).await?;
+    if let Some(index) = claims.refused(taken) {
         return Err(Fault::Rejected(index, Conflict::NotUnique));
     }
     judged?;
@@ -143,11 +158,12 @@ async fn in_transaction(
 fn tables_of(rows: &[Row]) -> Tables {
     let mut tables = Tables::new();
     for row in rows {
-        let kept = tables.entry(row.get(0)).or_default();
+        let table = tables.entry(row.get(0)).or_default();
+        table.ttl = catalogue::read_ttl(row, 5);
         if let Some(id) = row.get(1) {
             let keys = index::keys(row.get(2), row.get(3));
             let state: i16 = row.get(4);
-            kept.push(Kept { id, keys, building: state != index::READY });
+            table.indexes.push(Kept { id, keys, building: state != index::READY });
         }
     }
     tables
@@ -163,7 +179,7 @@ fn judge_all(
 ) -> Result<(), Fault> {
     for (index, located) in commands.iter().enumerate() {
         let judged = match tables.get(&located.partition.table) {
-            Some(kept) => judge(entities, located, tick, kept, (index, claims)),
+            Some(table) => judge(entities, located, tick, &table.indexes, (index, claims)),
             None => Err(Conflict::TableNotFound.into()),
         };
         judged.map_err(|fault| match fault {
@@ -185,6 +201,7 @@ fn named(commands: &[Located]) -> Entities {
             stored: None,
             current: None,
             written: false,
+            expired: false,
         });
     }
     entities
@@ -202,6 +219,66 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
                 entity.stored = Some(entity::record(&row, 2)?);
                 entity.current = entity.stored.clone();
             }
+        }
+    }
+    Ok(())
+}
+
+/// What has expired is not there for any command.
+fn expire(entities: &mut Entities, tables: &Tables, now: Timestamp) -> Result<(), Fault> {
+    for (partition, of_partition) in entities {
+        let ttl = tables.get(&partition.table).and_then(|table| table.ttl.as_ref());
+        let Some(expiry) = ttl.map(|ttl| ttl.at(now)) else { continue };
+        for entity in of_partition.values_mut() {
+            let Some(stored) = &entity.stored else { continue };
+            if expiry.has_expired(stored.as_ref())? {
+                entity.expired = true;
+                entity.current = None;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has what has expired give up what it has of unique indexes: it is removed with all its entries.
+async fn release(
+    session: &Session,
+    entities: &mut Entities,
+    tables: &Tables,
+    now: Timestamp,
+    taken: &mut Taken,
+) -> Result<(), Fault> {
+    let table_of = |index: i64| {
+        let has = |table: &&Judged| table.indexes.iter().any(|kept| kept.id == index);
+        tables.iter().find(|(_, table)| table.ttl.is_some() && has(table)).map(|(id, _)| *id)
+    };
+    let mut others = Entities::new();
+    let mut held = Vec::new();
+    for ((index, entry), (home, whole)) in taken.iter() {
+        let Some(table) = table_of(*index) else { continue };
+        let (name, key) = DbKey::of_whole(whole)
+            .ok_or_else(|| StoreError::Corrupt("a key is none".to_owned()))?;
+        let partition = Partition { table, home: *home };
+        let named = entities.get(&partition).is_some_and(|of| of.contains_key(&key));
+        if !named {
+            let unread =
+                Entity { key: name, stored: None, current: None, written: true, expired: false };
+            others.entry(partition).or_default().insert(key.clone(), unread);
+        }
+        held.push(((*index, entry.clone()), partition, key));
+    }
+    if !others.is_empty() {
+        lock(session, &mut others).await?;
+        expire(&mut others, tables, now)?;
+        for (partition, of_partition) in others {
+            let expired = of_partition.into_iter().filter(|(_, entity)| entity.expired);
+            entities.entry(partition).or_default().extend(expired);
+        }
+    }
+    for (entry, partition, key) in held {
+        let holder = entities.get(&partition).and_then(|of| of.get(&key));
+        if holder.is_some_and(|entity| entity.expired) {
+            taken.remove(&entry);
         }
     }
     Ok(())
@@ -274,7 +351,7 @@ fn merge(entity: &Entity, patch: &Record) -> Result<Record, Fault> {
 fn difference(entities: &Entities, tables: &Tables) -> Result<Difference, Fault> {
     let mut difference = Difference::default();
     for (partition, of_partition) in entities {
-        let kept = tables.get(&partition.table).map_or(&[][..], |kept| kept);
+        let kept = tables.get(&partition.table).map_or(&[][..], |table| &table.indexes);
         if kept.is_empty() {
             continue;
         }

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::index;
 use crate::pool::Session;
 use rowhouse_store::{
-    Account, AccountId, Conflict, Index, IndexId, NewAccount, Placement, Table, TableId,
+    Account, AccountId, Conflict, Index, IndexId, NewAccount, Placement, Table, TableId, Ttl,
 };
 use rowhouse_types::{AccountName, FoldedName, IndexName, StoredPolicy, TableName, Timestamp};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const ACCOUNT: &str = "SELECT a.id, a.name, a.created, a.key1, a.key2, a.version
 const TABLE: &str = "SELECT t.tid, t.account, t.name, t.created, t.placement_group, t.route_chars,
         t.policy_ids, t.policy_starts, t.policy_expiries, t.policy_permissions,
         (SELECT json_agg(json_build_array(i.iid, i.name, i.properties, i.is_unique, i.state) ORDER BY i.iid)::text
-         FROM rowhouse.indexes i WHERE i.tid = t.tid AND i.dropped IS NULL), t.indexing
+         FROM rowhouse.indexes i WHERE i.tid = t.tid AND i.dropped IS NULL), t.indexing,
+        t.ttl, t.ttl_property
     FROM rowhouse.tables t WHERE t.dropped IS NULL";
 
 /// Changes accounts and tables, all or none: what the change gives, or why it was refused, and the version of the
@@ -198,6 +199,7 @@ pub(crate) async fn create_table(
         placement: placement.clone(),
         policies: Vec::new(),
         indexes: Vec::new(),
+        ttl: None,
     })
 }
 
@@ -287,7 +289,15 @@ fn read_table(row: &Row) -> Result<Table, Fault> {
         },
         policies: read_policies(row)?,
         indexes: read_indexes(row)?,
+        ttl: read_ttl(row, 12),
     })
+}
+
+/// When entities expire, from the columns `ttl, ttl_property`.
+pub(crate) fn read_ttl(row: &Row, at: usize) -> Option<Ttl> {
+    let ticks: Option<i64> = row.get(at);
+    let property: Option<&str> = row.get(at + 1);
+    ticks.map(|ticks| Ttl::of_ticks(property.map(Into::into), ticks.unsigned_abs()))
 }
 
 fn read_indexes(row: &Row) -> Result<Vec<Index>, Fault> {

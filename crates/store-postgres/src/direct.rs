@@ -77,8 +77,8 @@ impl Connection {
 
     /// Reads one page.
     pub async fn scan(&self, table: &Table, scan: &Scan) -> Result<Page, StoreError> {
-        let source =
-            scan::Source { id: table.id, number: number(table), placement: &table.placement };
+        let (number, placement) = (number(table), &table.placement);
+        let source = scan::Source { id: table.id, number, placement, expiry: None };
         scan::page(&self.session, source, scan).await.map_err(Fault::of_a_read)
     }
 

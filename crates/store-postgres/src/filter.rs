@@ -10,6 +10,7 @@ mod call;
 
 use crate::props::{escaped, letter};
 use rowhouse_query::{Comparison, Expr, Filter};
+use rowhouse_store::Expiry;
 use rowhouse_types::{EdmType, Value};
 use std::fmt::Write as _;
 use tokio_postgres::types::{ToSql, Type};
@@ -47,6 +48,44 @@ impl Condition {
     pub(crate) fn always() -> Self {
         Self { sql: constant(true).to_owned(), exact: true }
     }
+}
+
+/// What a page wants: what satisfies the filter and has not expired.
+pub(crate) fn wanted(
+    filter: Option<&Filter>,
+    expiry: Option<Expiry<'_>>,
+    parameters: &mut Parameters,
+) -> Condition {
+    let mut wanted = match filter {
+        Some(filter) => condition(filter, parameters),
+        None => Condition::always(),
+    };
+    if let Some(expiry) = expiry {
+        let lives = lives(expiry, parameters);
+        wanted.sql = format!("({lives} AND {})", wanted.sql);
+    }
+    wanted
+}
+
+/// Holds for rows that have not expired.
+fn lives(expiry: Expiry<'_>, parameters: &mut Parameters) -> String {
+    let Some(last) = expiry.last() else { return constant(true).to_owned() };
+    let last = parameters.push(ticks(last), Type::INT8);
+    match expiry.property() {
+        None => format!("i.ts > {last}"),
+        Some(name) => {
+            let name = parameters.push(name.to_owned(), Type::TEXT);
+            format!("coalesce({} > {last}, true)", time("i", &name))
+        }
+    }
+}
+
+/// The ticks of a DateTime of the row; null if there is none of that name and type.
+pub(crate) fn time(row: &str, name: &str) -> String {
+    let letter = letter(EdmType::DateTime);
+    format!(
+        "CASE WHEN {row}.props->{name}->>0 = '{letter}' THEN ({row}.props->{name}->1)::bigint END"
+    )
 }
 
 /// The filter as a condition.
@@ -149,7 +188,7 @@ fn of_timestamp(literal: &Value) -> Compared {
     }
 }
 
-fn ticks(at: rowhouse_types::Timestamp) -> i64 {
+pub(crate) fn ticks(at: rowhouse_types::Timestamp) -> i64 {
     i64::try_from(at.ticks()).unwrap_or(i64::MAX)
 }
 

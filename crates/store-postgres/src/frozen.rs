@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use rowhouse_store::{
     Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
 };
+use rowhouse_types::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,8 @@ const TABLES: usize = 1000;
 pub(crate) struct Frozen {
     session: Session,
     place: u64,
+    /// When it was taken.
+    now: Timestamp,
     /// How many rows the next page may ask for: about as many as it has room for. What is asked for and does not fit
     /// has to be read all the same before the page after it.
     rows: AtomicUsize,
@@ -38,7 +41,7 @@ impl fmt::Debug for Frozen {
 }
 
 impl Frozen {
-    pub(crate) async fn take(pool: &Pool) -> Result<Self, StoreError> {
+    pub(crate) async fn take(pool: &Pool, now: Timestamp) -> Result<Self, StoreError> {
         let session = pool.session().await?;
         let begin = async {
             // Before the view, which then has all of it.
@@ -49,7 +52,7 @@ impl Frozen {
             Ok(place)
         };
         let place = begin.await.map_err(Fault::of_a_read)?;
-        Ok(Self { session, place, rows: AtomicUsize::new(FIRST_ROWS) })
+        Ok(Self { session, place, now, rows: AtomicUsize::new(FIRST_ROWS) })
     }
 }
 
@@ -84,7 +87,9 @@ impl Snapshot for Frozen {
             let known = catalogue::table_of(&self.session, table).await?;
             let known = known.ok_or(Conflict::TableNotFound)?;
             let number = catalogue::number(table).unwrap_or(-1);
-            let source = scan::Source { id: table, number, placement: &known.table.placement };
+            let expiry = known.table.ttl.as_ref().map(|ttl| ttl.at(self.now));
+            let placement = &known.table.placement;
+            let source = scan::Source { id: table, number, placement, expiry };
             scan::page_within(&self.session, source, &scan).await
         };
         let page = read.await.map_err(Fault::of_a_read)?;

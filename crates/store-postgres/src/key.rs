@@ -59,6 +59,16 @@ impl DbKey {
         Self { prefix, hash, rest, partition_len }
     }
 
+    /// Of the whole string; none if that is not a key.
+    pub(crate) fn of_whole(whole: &[u8]) -> Option<(EntityKey, Self)> {
+        let partition_len = i16::try_from(whole.iter().position(|byte| *byte == 0)?).ok()?;
+        let mut buffer = Vec::new();
+        let (partition, row) = split(whole, &[], partition_len, &mut buffer)?;
+        let key = EntityKey::new(partition, row).ok()?;
+        let columns = Self::new(&key);
+        Some((key, columns))
+    }
+
     /// The same key in an entry of an index.
     pub(crate) fn in_entry(&self) -> EntryKey {
         EntryKey::new([&*self.prefix, &*self.rest].concat())

@@ -12,6 +12,7 @@ mod cache;
 mod catalogue;
 pub mod direct;
 mod entity;
+mod expire;
 mod fault;
 mod filter;
 mod frozen;

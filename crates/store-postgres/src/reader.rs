@@ -7,9 +7,10 @@ use crate::load::{Kind, Meter};
 use crate::nodes::Nodes;
 use crate::pool::Session;
 use crate::{catalogue, entity, index, scan};
+use rowhouse_env::Clock;
 use rowhouse_store::{
-    Account, AccountId, Built, Conflict, Extent, IndexId, Page, Scan, StoreError, Table, TableId,
-    Walk, WalkPage,
+    Account, AccountId, Built, Conflict, Expiry, Extent, IndexId, Page, Scan, StoreError, Table,
+    TableId, Walk, WalkPage,
 };
 use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, Record, TableName};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Reader {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Reader {
@@ -63,12 +65,26 @@ impl Reader {
         Ok(known)
     }
 
+    /// A table as it is: from the cache if that may be trusted.
+    async fn current(&self, id: TableId, trust: bool) -> Result<Arc<Table>, StoreError> {
+        if !trust {
+            self.cache.forget();
+        }
+        Ok(self.known(id).await.map_err(Fault::of_a_read)?.table)
+    }
+
+    /// What has expired now. Nobody asks the clock for a table that keeps its entities.
+    fn expiry<'a>(&self, table: &'a Table) -> Option<Expiry<'a>> {
+        table.ttl.as_ref().map(|ttl| ttl.at(self.clock.now()))
+    }
+
     pub(crate) async fn get(
         &self,
         table: TableId,
         key: &EntityKey,
+        trust: bool,
     ) -> Result<Option<Record>, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
+        let known = self.current(table, trust).await?;
         let number = catalogue::number(table).unwrap_or(-1);
         let home = key::home(table, &known.placement, key.partition.as_str());
         let key = &DbKey::new(key);
@@ -77,13 +93,24 @@ impl Reader {
         let get = |session| async move { entity::get(&session, place).await };
         let found = self.read_on(session, get).await?;
         meter.answered(usize::from(found.is_some()));
+        if let (Some(expiry), Some(record)) = (self.expiry(&known), &found)
+            && expiry.has_expired(record.as_ref())?
+        {
+            return Ok(None);
+        }
         Ok(found)
     }
 
-    pub(crate) async fn scan(&self, table: TableId, scan: &Scan) -> Result<Page, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
+    pub(crate) async fn scan(
+        &self,
+        table: TableId,
+        scan: &Scan,
+        trust: bool,
+    ) -> Result<Page, StoreError> {
+        let known = self.current(table, trust).await?;
         let number = catalogue::number(table).unwrap_or(-1);
-        let source = scan::Source { id: table, number, placement: &known.placement };
+        let expiry = self.expiry(&known);
+        let source = scan::Source { id: table, number, placement: &known.placement, expiry };
         let (session, meter) = self.session_for(source, scan.ranges.first()).await?;
         let page = |session| async move {
             let page = scan::page(&session, source, scan).await?;
@@ -113,10 +140,16 @@ impl Reader {
         }
     }
 
-    pub(crate) async fn walk(&self, table: TableId, walk: &Walk) -> Result<WalkPage, StoreError> {
-        let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
+    pub(crate) async fn walk(
+        &self,
+        table: TableId,
+        walk: &Walk,
+        trust: bool,
+    ) -> Result<WalkPage, StoreError> {
+        let known = self.current(table, trust).await?;
         let number = catalogue::number(table).unwrap_or(-1);
-        let source = scan::Source { id: table, number, placement: &known.placement };
+        let expiry = self.expiry(&known);
+        let source = scan::Source { id: table, number, placement: &known.placement, expiry };
         let only = if let [range] = &walk.ranges[..] { Some(range) } else { None };
         let (session, meter) = self.session_for(source, only).await?;
         let page = |session| async move { scan::walk(&session, source, walk).await };
@@ -133,7 +166,8 @@ impl Reader {
     ) -> Result<u64, StoreError> {
         let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
         let number = catalogue::number(table).unwrap_or(-1);
-        let source = scan::Source { id: table, number, placement: &known.placement };
+        let placement = &known.placement;
+        let source = scan::Source { id: table, number, placement, expiry: None };
         let (Extent::Keys(ranges) | Extent::Entries(_, ranges)) = extent;
         let only = if let [range] = &ranges[..] { Some(range) } else { None };
         let (session, meter) = self.session_for(source, only).await?;

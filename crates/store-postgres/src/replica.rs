@@ -6,11 +6,12 @@ use crate::options::{OpenError, Options, Url};
 use crate::pool::Pool;
 use crate::reader::Reader;
 use async_trait::async_trait;
+use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
     IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Walk, WalkPage,
+    Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
@@ -33,10 +34,10 @@ pub struct PostgresReplica {
 
 impl PostgresReplica {
     /// Makes no connection yet: a replica that cannot be reached is no reason not to start.
-    pub fn new(url: &Url, options: &Options) -> Result<Self, OpenError> {
+    pub fn new(url: &Url, options: &Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let pool = Pool::new(url, options)?;
         let nodes = Arc::new(Nodes::new(pool, options.clone()));
-        let reader = Reader { nodes, cache: Arc::new(Cache::default()) };
+        let reader = Reader { nodes, cache: Arc::new(Cache::default()), clock };
         Ok(Self { reader, forgotten: Mutex::new(Instant::now()) })
     }
 
@@ -58,11 +59,11 @@ fn refused<T>() -> Result<T, StoreError> {
 #[async_trait]
 impl Store for PostgresReplica {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        self.reader.get(table, key).await
+        self.reader.get(table, key, self.trust()).await
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        self.reader.scan(table, &scan).await
+        self.reader.scan(table, &scan, self.trust()).await
     }
 
     async fn commit(&self, _: Batch) -> Result<Committed, StoreError> {
@@ -103,6 +104,10 @@ impl Store for PostgresReplica {
         refused()
     }
 
+    async fn set_ttl(&self, _: TableId, _: Option<Ttl>) -> Result<(), StoreError> {
+        refused()
+    }
+
     async fn create_index(
         &self,
         _: TableId,
@@ -121,7 +126,7 @@ impl Store for PostgresReplica {
     }
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
-        self.reader.walk(table, &walk).await
+        self.reader.walk(table, &walk, self.trust()).await
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {

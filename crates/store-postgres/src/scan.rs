@@ -19,7 +19,7 @@ use crate::key::{self, DbKey, DbPosition};
 use crate::pool::Session;
 use crate::props::{self, JsonbRef};
 use futures_util::TryStreamExt as _;
-use rowhouse_store::{Conflict, Page, Placement, Scan, StoreError, TableId, Take};
+use rowhouse_store::{Conflict, Expiry, Page, Placement, Scan, StoreError, TableId, Take};
 use rowhouse_types::{Direction, EntityKey, KeyRange, Position, Row};
 use std::pin::pin;
 use std::time::Instant;
@@ -41,6 +41,8 @@ pub(crate) struct Source<'a> {
     pub(crate) id: TableId,
     pub(crate) number: i64,
     pub(crate) placement: &'a Placement,
+    /// What has expired is not there.
+    pub(crate) expiry: Option<Expiry<'a>>,
 }
 
 /// A page in the making.
@@ -75,7 +77,8 @@ pub(crate) async fn page(
     }
     let mut draft = Draft::new(scan);
     let steps = steps(scan);
-    let one_statement = steps.len() <= 1 && scan.filter.is_none() && scan.take == Take::Entities;
+    let every = scan.filter.is_none() && source.expiry.is_none();
+    let one_statement = steps.len() <= 1 && every && scan.take == Take::Entities;
     if one_statement {
         for step in steps {
             session.whole(draft.run(session, source, step)).await?;
@@ -166,7 +169,9 @@ impl<'a> Draft<'a> {
     ) -> Result<bool, Fault> {
         match step {
             Step::Points(points) => self.points(session, source, &points).await,
-            Step::Range(range) if self.is_judged() => self.filtered(session, source, range).await,
+            Step::Range(range) if self.is_judged() || source.expiry.is_some() => {
+                self.filtered(session, source, range).await
+            }
             Step::Range(range) => self.unfiltered(session, source, range).await,
         }
     }
@@ -224,7 +229,7 @@ impl<'a> Draft<'a> {
                 row.get::<_, &[u8]>(0) == &*wanted.prefix && row.get::<_, &[u8]>(6) == &*wanted.hash
             });
             let Some(found) = found else { continue };
-            if self.judged_here(found)? {
+            if self.judged_here(source, found)? {
                 return Ok(true);
             }
         }
@@ -232,7 +237,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Judges a row without the database; whether the page is complete.
-    fn judged_here(&mut self, found: &tokio_postgres::Row) -> Result<bool, Fault> {
+    fn judged_here(
+        &mut self,
+        source: Source<'_>,
+        found: &tokio_postgres::Row,
+    ) -> Result<bool, Fault> {
         self.page.examined += 1;
         let full = self.is_full();
         let late = self.page.examined > 1 && self.scan.deadline <= Instant::now();
@@ -242,7 +251,8 @@ impl<'a> Draft<'a> {
         let record = record.as_ref();
         let candidate = Row { partition, row, record };
         let filter = self.scan.filter.as_ref();
-        let hit = self.members.map_or(Ok(true), |members| members.contains(&candidate))?
+        let hit = !source.expiry.map_or(Ok(false), |expiry| expiry.has_expired(record))?
+            && self.members.map_or(Ok(true), |members| members.contains(&candidate))?
             && filter.map_or(Ok(true), |filter| filter.matches(&candidate))?;
         let complete = late || (hit && full);
         if complete {
@@ -335,10 +345,8 @@ impl<'a> Draft<'a> {
     ) -> Result<Left, Fault> {
         let mut parameters = Parameters::default();
         let from = from(source, range, self.scan.direction, rows + 1, &mut parameters);
-        let Condition { sql: hit, exact } = match &self.scan.filter {
-            Some(filter) => filter::condition(filter, &mut parameters),
-            None => Condition::always(),
-        };
+        let filter = self.scan.filter.as_deref();
+        let Condition { sql: hit, exact } = filter::wanted(filter, source.expiry, &mut parameters);
         let exact = exact && self.members.is_none();
         // A large value is fetched and unpacked by whatever reads it: here once for all comparisons of a row, and after
         // the rows are in order, which would have to hold it.
@@ -372,7 +380,7 @@ impl<'a> Draft<'a> {
             let hit: bool = found.get(7);
             if hit && !exact {
                 self.page.examined = earlier;
-                if self.judged_here(&found)? {
+                if self.judged_here(source, &found)? {
                     return Ok(Left::Complete);
                 }
                 continue;

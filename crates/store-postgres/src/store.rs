@@ -3,6 +3,7 @@
 use crate::batch::{self, Located, Outcome, Partition};
 use crate::cache::{Cache, Known};
 use crate::entity::{self, Done, Place};
+use crate::expire::{self, Expirer};
 use crate::fault::Fault;
 use crate::frozen::Frozen;
 use crate::index::{self, build, declare};
@@ -20,7 +21,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
     Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
-    StoreError, Table, TableId, Walk, WalkPage, Write,
+    StoreError, Table, TableId, Ttl, Walk, WalkPage, Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
@@ -44,7 +45,6 @@ const TRIES: u32 = 12;
 #[derive(Debug)]
 pub struct PostgresStore {
     reader: Reader,
-    clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
     write_within: Duration,
     /// Held shared by whatever writes, and alone by closing.
@@ -52,6 +52,8 @@ pub struct PostgresStore {
     background: Mutex<Vec<JoinHandle<()>>>,
     /// There is an index to build.
     build: Arc<Notify>,
+    /// There is a table to look through for what has expired.
+    expire: Arc<Notify>,
     commits: AtomicU64,
     retries: AtomicU64,
 }
@@ -106,17 +108,21 @@ impl PostgresStore {
         let publishing = load::keep_publishing(Arc::clone(&nodes), Arc::clone(&membership));
         background.push(tokio::spawn(publishing));
         let build = Arc::new(Notify::new());
+        let expirer = Expirer::new(Arc::clone(&nodes), Arc::clone(&clock));
+        let (of_builder, of_cache) = (Arc::clone(&nodes), Arc::clone(&cache));
         let building =
-            build::keep_building(Arc::clone(&nodes), Arc::clone(&cache), Arc::clone(&build));
+            build::keep_building(of_builder, of_cache, expirer.clone(), Arc::clone(&build));
         background.push(tokio::spawn(building));
+        let expire = Arc::new(Notify::new());
+        background.push(tokio::spawn(expirer.keep_looking(Arc::clone(&expire))));
         Ok(Self {
-            reader: Reader { nodes, cache },
-            clock,
+            reader: Reader { nodes, cache, clock },
             membership,
             write_within,
             open: RwLock::new(()),
             background: Mutex::new(background),
             build,
+            expire,
             commits: AtomicU64::new(0),
             retries: AtomicU64::new(0),
         })
@@ -229,6 +235,7 @@ impl PostgresStore {
         indexed: Option<&Known>,
     ) -> Result<Outcome, Fault> {
         let cluster = self.reader.nodes.is_cluster();
+        let now = self.reader.clock.now();
         let tried = match indexed {
             None => self.as_statement(session, commands).await,
             Some(known) if !cluster => self.as_insert(session, commands, known).await,
@@ -242,7 +249,7 @@ impl PostgresStore {
         }
         for attempt in 1.. {
             let tick = self.membership.tick().await?;
-            match batch::as_transaction(session, commands, tick, cluster).await {
+            match batch::as_transaction(session, commands, tick, now, cluster).await {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }
@@ -298,6 +305,8 @@ impl PostgresStore {
         let place = Place { home, table, key: &located.key };
         match index::insert_entity(session, place, key, record, tick, known).await {
             Ok(true) => Ok(Some(Outcome { tick: tick.at })),
+            // It may have expired: the transaction tells.
+            Ok(false) if known.table.ttl.is_some() => Ok(None),
             Ok(false) => Err(Conflict::EntityExists.into()),
             // A unique index has the values: of which entity, the transaction tells.
             Err(Fault::Duplicate | Fault::Raced(_)) => Ok(None),
@@ -350,11 +359,11 @@ impl Drop for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn get(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
-        self.reader.get(table, key).await
+        self.reader.get(table, key, self.membership.trusts_cache()).await
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        self.reader.scan(table, &scan).await
+        self.reader.scan(table, &scan, self.membership.trusts_cache()).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
@@ -396,7 +405,7 @@ impl Store for PostgresStore {
         name: &TableName,
         placement: Placement,
     ) -> Result<Arc<Table>, StoreError> {
-        let now = self.clock.now();
+        let now = self.reader.clock.now();
         let create = |session: Arc<Session>| async move {
             catalogue::create_table(&session, account, name, &placement, now).await
         };
@@ -416,6 +425,14 @@ impl Store for PostgresStore {
             catalogue::set_policies(&session, table, &policies).await
         };
         self.change(set).await
+    }
+
+    async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError> {
+        let set =
+            |session: Arc<Session>| async move { expire::set(&session, table, ttl.as_ref()).await };
+        self.change(set).await?;
+        self.expire.notify_one();
+        Ok(())
     }
 
     async fn create_index(
@@ -461,7 +478,7 @@ impl Store for PostgresStore {
     }
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
-        self.reader.walk(table, &walk).await
+        self.reader.walk(table, &walk, self.membership.trusts_cache()).await
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
@@ -477,7 +494,7 @@ impl Store for PostgresStore {
     }
 
     async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
-        let now = self.clock.now();
+        let now = self.reader.clock.now();
         let create = |session: Arc<Session>| async move {
             catalogue::create_account(&session, &account, now).await?;
             let created = catalogue::account(&session, &account.name).await?;
@@ -517,7 +534,7 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        Ok(Box::new(Frozen::take(self.reader.nodes.first()).await?))
+        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.reader.clock.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {

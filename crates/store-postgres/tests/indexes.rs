@@ -4,6 +4,7 @@
 mod common;
 
 use common::{command, commit, database, key, number, open, options, page, put, record, refused};
+use rowhouse_env::SystemClock;
 use rowhouse_query::index::{Span, entry};
 use rowhouse_store::conformance::indexed::{
     assert_agrees, built, declare, index_of, only, ready, scan_through, unique_of,
@@ -356,7 +357,8 @@ fn a_replica_reads_through_indexes() {
         commit(&*stores[0], puts.collect()).await.expect("written");
         let index = ready(&*stores[0], table, "n", index_of(&["n"])).await;
         let options = options(&url);
-        let replica = PostgresReplica::new(&Url::new(url), &options).expect("an address");
+        let replica = PostgresReplica::new(&Url::new(url), &options, Arc::new(SystemClock))
+            .expect("an address");
         assert_agrees(&replica, table, &index, "on a replica").await;
         let built = replica.built(table, index.id).await.expect("it is there");
         assert_eq!(built.state, IndexState::Ready);

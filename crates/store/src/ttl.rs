@@ -7,6 +7,8 @@
 use rowhouse_types::{Corrupt, RecordRef, Timestamp, ValueRef};
 use std::time::Duration;
 
+const TICKS_PER_SECOND: u64 = 10_000_000;
+
 /// When the entities of a table expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ttl {
@@ -26,15 +28,27 @@ pub struct Expiry<'a> {
 }
 
 impl Ttl {
+    /// From what an engine keeps: the property, and [`Ttl::ticks`].
+    pub fn of_ticks(property: Option<Box<str>>, ticks: u64) -> Self {
+        let nanos = u32::try_from(ticks % TICKS_PER_SECOND * 100).expect("less than a second");
+        Self { property, after: Duration::new(ticks / TICKS_PER_SECOND, nanos) }
+    }
+
+    /// The age in ticks of 100 ns; no more than a signed number holds, which is beyond all times.
+    pub fn ticks(&self) -> u64 {
+        let ticks = u64::try_from(self.after.as_nanos() / 100).unwrap_or(u64::MAX);
+        ticks.min(i64::MAX.cast_unsigned())
+    }
+
     /// At that instant.
     pub fn at(&self, now: Timestamp) -> Expiry<'_> {
-        let last = now.ticks().checked_sub(ticks(self.after)).and_then(Timestamp::from_ticks);
+        let last = now.ticks().checked_sub(self.ticks()).and_then(Timestamp::from_ticks);
         Expiry { ttl: self, last }
     }
 
     /// When the entity expires, if ever.
     pub fn expires(&self, record: RecordRef<'_>) -> Result<Option<Timestamp>, Corrupt> {
-        let expires = |from: Timestamp| from.ticks().checked_add(ticks(self.after));
+        let expires = |from: Timestamp| from.ticks().checked_add(self.ticks());
         Ok(self.counted_from(record)?.and_then(expires).and_then(Timestamp::from_ticks))
     }
 
@@ -63,10 +77,6 @@ impl Expiry<'_> {
     pub fn last(&self) -> Option<Timestamp> {
         self.last
     }
-}
-
-fn ticks(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos() / 100).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -109,5 +119,14 @@ mod tests {
         let ttl = Ttl { property: None, after: Duration::MAX };
         assert!(!ttl.at(Timestamp::MAX).has_expired(record.as_ref()).unwrap());
         assert_eq!(ttl.expires(record.as_ref()).unwrap(), None);
+    }
+
+    #[test]
+    fn ages_come_back_from_ticks() {
+        for nanos in [0, 100, 1_234_567_800, u64::MAX / 100 * 100] {
+            let ttl = Ttl { property: Some("x".into()), after: Duration::from_nanos(nanos) };
+            assert_eq!(Ttl::of_ticks(ttl.property.clone(), ttl.ticks()), ttl);
+        }
+        assert_eq!(Ttl { property: None, after: Duration::MAX }.ticks(), i64::MAX.cast_unsigned());
     }
 }

@@ -9,14 +9,14 @@
 use crate::change::Draft;
 use crate::committer::Fault;
 use crate::entity::{look, with_record};
-use crate::index::entries::{insert, is_taken};
+use crate::index::entries::{holders, insert};
 use crate::index::{declare, find};
 use crate::queue::Answer;
 use crate::scan::FROM;
 use crate::tuning::Tuning;
 use rowhouse_query::index::{IndexKeys, entry};
 use rowhouse_store::{IndexId, IndexState, TableId};
-use rowhouse_types::{Position, RecordRef, Row};
+use rowhouse_types::{EntityKey, Position, RecordRef, Row};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,10 +61,14 @@ impl Entering {
 }
 
 /// Enters some entities; run by the committer. What is answered says whether nothing is left to do.
+///
+/// What has expired must not keep others from having its values, so whatever is in the way of a unique index is offered
+/// to `expire`, which removes it if it has.
 pub(crate) fn enter(
     conn: &Connection,
     draft: &mut Draft,
     entering: &Entering,
+    expire: &mut dyn FnMut(&mut Draft, EntityKey) -> Result<bool, Fault>,
 ) -> Result<Answer, Fault> {
     let &Entering { table, index, ref keys, ref reached } = entering;
     let found = draft.catalogue.table_by_id(table).cloned();
@@ -77,10 +81,24 @@ pub(crate) fn enter(
             Ok(entry(&found.keys, &Row { partition, row, record: RecordRef::parse(bytes)? })?)
         });
         let Some(entry) = undamaged(entered)?.flatten().flatten() else { continue };
-        if found.keys.unique && is_taken(conn, index, &entry, partition, row)? {
-            declare::set_state(conn, draft, table, index, IndexState::NotUnique)?;
-            declare::give_up_entries(conn, draft, index)?;
-            return Ok(Answer::Swept { finished: true });
+        let others = if found.keys.unique {
+            holders(conn, index, &entry, partition, row)?
+        } else {
+            Vec::new()
+        };
+        if !others.is_empty() {
+            let key = EntityKey::new(partition, row);
+            let key = key.map_err(|error| Fault::Corrupt(error.to_string()))?;
+            if expire(draft, key)? {
+                continue;
+            }
+        }
+        for other in others {
+            if !expire(draft, other)? {
+                declare::set_state(conn, draft, table, index, IndexState::NotUnique)?;
+                declare::give_up_entries(conn, draft, index)?;
+                return Ok(Answer::Swept { finished: true });
+            }
         }
         insert(conn, index, &entry, partition, row)?;
     }

@@ -4,8 +4,10 @@
 //! a command that is refused has written nothing.
 
 use crate::committer::Fault;
+use crate::entity::look;
+use crate::scan::text;
 use rowhouse_query::index::entry;
-use rowhouse_store::{Conflict, Index, IndexId, IndexState};
+use rowhouse_store::{Conflict, Expiry, IndexId, IndexState, Table};
 use rowhouse_types::{EntityKey, RecordRef, Row};
 use rusqlite::{Connection, params};
 
@@ -13,12 +15,16 @@ const INSERT: &str = "INSERT INTO entries (index_id, entry, pk, rk) VALUES (?1, 
     ON CONFLICT DO NOTHING";
 const DELETE: &str = "DELETE FROM entries
     WHERE index_id = ?1 AND entry = ?2 AND pk = ?3 AND rk = ?4";
-const TAKEN: &str = "SELECT 1 FROM entries
-    WHERE index_id = ?1 AND entry = ?2 AND (pk != ?3 OR rk != ?4) LIMIT 1";
+const HOLDERS: &str = "SELECT pk, rk FROM entries
+    WHERE index_id = ?1 AND entry = ?2 AND (pk != ?3 OR rk != ?4)";
 
 /// What has to be written.
 #[derive(Debug)]
-pub(crate) struct Difference(Vec<Changed>);
+pub(crate) struct Difference {
+    changes: Vec<Changed>,
+    /// Entities that have expired and had what this one gets: they have to be gone first.
+    pub(crate) freed: Vec<EntityKey>,
+}
 
 #[derive(Debug)]
 struct Changed {
@@ -30,14 +36,15 @@ struct Changed {
 /// What becomes of the entries when an entity that was this becomes that. Refused if another entity has the values.
 pub(crate) fn judge(
     conn: &Connection,
-    indexes: &[Index],
+    table: &Table,
+    expiry: Option<Expiry<'_>>,
     key: &EntityKey,
     before: Option<RecordRef<'_>>,
     after: Option<RecordRef<'_>>,
 ) -> Result<Difference, Fault> {
     let (partition, row) = (key.partition.as_str(), key.row.as_str());
-    let mut changes = Vec::with_capacity(indexes.len());
-    for index in indexes.iter().filter(|index| index.state != IndexState::NotUnique) {
+    let (mut changes, mut freed) = (Vec::with_capacity(table.indexes.len()), Vec::new());
+    for index in table.indexes.iter().filter(|index| index.state != IndexState::NotUnique) {
         let entry_of = |record: Option<RecordRef<'_>>| match record {
             Some(record) => entry(&index.keys, &Row { partition, row, record }),
             None => Ok(None),
@@ -48,19 +55,30 @@ pub(crate) fn judge(
         }
         if index.keys.unique
             && let Some(after) = &after
-            && is_taken(conn, index.id, after, partition, row)?
         {
-            return Err(Fault::Rejected(Conflict::NotUnique));
+            for holder in holders(conn, index.id, after, partition, row)? {
+                let (partition, row) = (holder.partition.as_str(), holder.row.as_str());
+                let gone = match expiry {
+                    Some(expiry) => look(conn, table.id, partition, row, |bytes| {
+                        Ok(expiry.has_expired(RecordRef::parse(bytes)?)?)
+                    })?,
+                    None => None,
+                };
+                if gone != Some(true) {
+                    return Err(Fault::Rejected(Conflict::NotUnique));
+                }
+                freed.push(holder);
+            }
         }
         changes.push(Changed { index: index.id, before, after });
     }
-    Ok(Difference(changes))
+    Ok(Difference { changes, freed })
 }
 
 impl Difference {
     pub(crate) fn write(&self, conn: &Connection, key: &EntityKey) -> Result<(), rusqlite::Error> {
         let (partition, row) = (key.partition.as_str(), key.row.as_str());
-        for Changed { index, before, after } in &self.0 {
+        for Changed { index, before, after } in &self.changes {
             if let Some(before) = before {
                 // While the index is being built it may not be there yet.
                 conn.prepare_cached(DELETE)?.execute(params![
@@ -78,15 +96,22 @@ impl Difference {
     }
 }
 
-/// Whether another entity has the entry.
-pub(crate) fn is_taken(
+/// The other entities that have the entry.
+pub(crate) fn holders(
     conn: &Connection,
     index: IndexId,
     entry: &[u8],
     partition: &str,
     row: &str,
-) -> Result<bool, rusqlite::Error> {
-    conn.prepare_cached(TAKEN)?.exists(params![index.0.cast_signed(), entry, partition, row])
+) -> Result<Vec<EntityKey>, Fault> {
+    let mut statement = conn.prepare_cached(HOLDERS)?;
+    let mut rows = statement.query(params![index.0.cast_signed(), entry, partition, row])?;
+    let mut holders = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key = EntityKey::new(text(row, 0)?, text(row, 1)?);
+        holders.push(key.map_err(|error| Fault::Corrupt(error.to_string()))?);
+    }
+    Ok(holders)
 }
 
 pub(crate) fn insert(

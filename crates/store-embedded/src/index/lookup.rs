@@ -239,7 +239,7 @@ fn gather(reading: &mut Reading<'_>, ways: &[Way<'_>], until: Instant) -> Result
             if !kept.has_room_for(partition, row) {
                 return Ok(());
             }
-            let matches = scan.filter.is_none()
+            let matches = !reading.is_choosy()
                 || look(conn, table, partition, row, |bytes| {
                     let record = RecordRef::parse(bytes)?;
                     Ok(reading.matches(&Row { partition, row, record })?)
@@ -271,12 +271,12 @@ fn gather(reading: &mut Reading<'_>, ways: &[Way<'_>], until: Instant) -> Result
 
 /// Walks all entries and counts the entities; false if there was not enough time.
 fn count(reading: &mut Reading<'_>, ways: &[Way<'_>], until: Instant) -> Result<bool, Fault> {
-    let (conn, table, scan) = (reading.conn, reading.table, reading.scan);
+    let (conn, table) = (reading.conn, reading.table);
     let mut counted = 0;
     for (at, way) in ways.iter().enumerate() {
         let before = &ways[..at];
         let in_time = each(reading, way, until, |reading, partition, row| {
-            let is_new = (scan.filter.is_none() && before.is_empty())
+            let is_new = (!reading.is_choosy() && before.is_empty())
                 || look(conn, table, partition, row, |bytes| {
                     let row = Row { partition, row, record: RecordRef::parse(bytes)? };
                     // Whatever is in an earlier way was counted there.

@@ -9,7 +9,7 @@ use crate::index::{guarded, within};
 use crate::scan::{Step, View, rows_per_look, text};
 use crate::store::Shared;
 use rowhouse_query::index::Span;
-use rowhouse_store::{EntryPlace, IndexId, StoreError, TableId, Walk, WalkPage};
+use rowhouse_store::{EntryPlace, Expiry, IndexId, StoreError, TableId, Walk, WalkPage};
 use rowhouse_types::{Corrupt, Direction, Position, RecordRef, Row};
 use rusqlite::{Connection, Rows, params};
 use std::time::Instant;
@@ -60,11 +60,12 @@ pub(crate) fn page(
     walk: &Walk,
     abandoned: &dyn Fn() -> bool,
 ) -> Result<WalkPage, StoreError> {
-    guarded(shared, table, &[walk.index], |_| {
+    guarded(shared, table, &[walk.index], |found| {
         let _view = View::latest(conn, shared)?;
         let rows_per_look = rows_per_look(walk.filter.as_deref());
         let page = WalkPage::default();
-        Walking { conn, table, walk, abandoned, rows_per_look, page, full: false }.run()
+        let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));
+        Walking { conn, table, expiry, walk, abandoned, rows_per_look, page, full: false }.run()
     })
 }
 
@@ -72,6 +73,8 @@ pub(crate) fn page(
 struct Walking<'a> {
     conn: &'a Connection,
     table: TableId,
+    /// What has expired is not there.
+    expiry: Option<Expiry<'a>>,
     walk: &'a Walk,
     abandoned: &'a dyn Fn() -> bool,
     rows_per_look: u64,
@@ -150,8 +153,12 @@ impl Walking<'_> {
         if !within(&walk.ranges, partition, row) {
             return Ok(Step::Next);
         }
+        let expiry = self.expiry;
         let step = look(self.conn, self.table, partition, row, |bytes| {
             let row = Row { partition, row, record: RecordRef::parse(bytes)? };
+            if expiry.map_or(Ok(false), |expiry| expiry.has_expired(row.record))? {
+                return Ok(Step::Next);
+            }
             if let Some(filter) = &walk.filter
                 && !filter.matches(&row)?
             {

@@ -9,6 +9,7 @@ use super::declare::{self, drain};
 use super::{BUILDING, DECLARED, Entry, UNLESS_THERE, insert, keys};
 use crate::batch::{self, Partition};
 use crate::cache::Cache;
+use crate::expire::Expirer;
 use crate::fault::Fault;
 use crate::key::{self, EntryKey};
 use crate::nodes::Nodes;
@@ -55,8 +56,13 @@ const NOTE: &str = "UPDATE rowhouse.indexes
     SET place_kp = $2, place_rest = $3, examined = examined + $4 WHERE iid = $1";
 
 /// Builds indexes for as long as the store is open.
-pub(crate) async fn keep_building(nodes: Arc<Nodes>, cache: Arc<Cache>, wake: Arc<Notify>) {
-    let mut builder = Builder { nodes, cache, rows: FIRST_ROWS };
+pub(crate) async fn keep_building(
+    nodes: Arc<Nodes>,
+    cache: Arc<Cache>,
+    expirer: Expirer,
+    wake: Arc<Notify>,
+) {
+    let mut builder = Builder { nodes, cache, expirer, rows: FIRST_ROWS };
     loop {
         let _ = tokio::time::timeout(LOOK_EVERY, wake.notified()).await;
         if let Err(fault) = builder.build().await {
@@ -68,6 +74,7 @@ pub(crate) async fn keep_building(nodes: Arc<Nodes>, cache: Arc<Cache>, wake: Ar
 struct Builder {
     nodes: Arc<Nodes>,
     cache: Arc<Cache>,
+    expirer: Expirer,
     /// Entities of the next step.
     rows: i64,
 }
@@ -85,8 +92,11 @@ enum Step {
     Entered,
     /// Nothing is left to enter.
     Last(i64),
-    /// It can never be unique.
-    NotUnique(i64),
+    /// It can never be unique, unless one of the two has expired.
+    NotUnique {
+        index: i64,
+        table: i64,
+    },
     /// Writes may be under way that do not know of it.
     Declared {
         index: i64,
@@ -103,7 +113,7 @@ impl Builder {
             let session = self.nodes.first().session().await?;
             session.begin("BEGIN").await?;
             let step = self.step(&session).await?;
-            if let Step::NotUnique(_) = step {
+            if let Step::NotUnique { .. } = step {
                 session.roll_back().await;
             } else {
                 session.end("COMMIT").await?;
@@ -112,7 +122,12 @@ impl Builder {
             match step {
                 Step::Entered => {}
                 Step::Last(index) => self.change(index, true).await?,
-                Step::NotUnique(index) => self.change(index, false).await?,
+                Step::NotUnique { index, table } => {
+                    // What has expired must not keep others from having its values.
+                    if !self.expirer.remove_all(table).await? {
+                        self.change(index, false).await?;
+                    }
+                }
                 Step::Declared { index, table } => self.begin(index, table).await?,
                 Step::Nothing => return Ok(()),
             }
@@ -168,7 +183,7 @@ impl Builder {
             unfinished.enter(session, wanted).await
         };
         let (found, bytes) = match entered {
-            Err(Fault::Duplicate) => return Ok(Step::NotUnique(index)),
+            Err(Fault::Duplicate) => return Ok(Step::NotUnique { index, table }),
             entered => entered?,
         };
         self.rows = if bytes > 2 * BYTES { wanted / 2 } else { 2 * wanted };

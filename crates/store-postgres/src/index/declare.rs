@@ -40,8 +40,10 @@ const INSERT: &str = "INSERT INTO rowhouse.indexes (iid, tid, name, properties, 
     VALUES ($1, $2, $3, $4, $5, $6)";
 const DROP: &str = "UPDATE rowhouse.indexes SET dropped = now(), name = '!' || iid
     WHERE iid = $1 AND tid = $2 AND dropped IS NULL";
-const KEPT: &str = "SELECT FROM rowhouse.indexes i
-    WHERE i.tid = $1 AND i.dropped IS NULL AND i.state <> 3 LIMIT 1";
+/// An index, or that what has expired is not there: single statements know of neither.
+const KEPT: &str =
+    "SELECT FROM rowhouse.tables t WHERE t.tid = $1 AND (t.ttl IS NOT NULL OR EXISTS (
+    SELECT FROM rowhouse.indexes i WHERE i.tid = $1 AND i.dropped IS NULL AND i.state <> 3))";
 const BUILT: &str = "SELECT i.state, i.examined, i.expected FROM rowhouse.indexes i
     WHERE i.iid = $1 AND i.tid = $2 AND i.dropped IS NULL";
 const FINISH: &str = "UPDATE rowhouse.indexes SET state = $2
@@ -127,7 +129,7 @@ async fn unkeep(session: &Session, table: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The mark goes if no index is kept, as part of a change of the catalogue.
+/// Another mark, or none if nothing has to be kept; as part of a change of the catalogue.
 pub(crate) async fn unmark(session: &Session, table: TableId) -> Result<(), Fault> {
     unkeep(session, catalogue::number(table).ok_or(Conflict::TableNotFound)?).await
 }

@@ -35,7 +35,7 @@ const UNLESS_IN_THE_WAY: &str = "ON CONFLICT DO NOTHING";
 const REMOVE: &str = "DELETE FROM rowhouse.index_entries x
     USING unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[]) AS gone(iid, entry, kp, kh)
     WHERE x.dk = $1 AND x.iid = gone.iid AND x.entry = gone.entry AND x.kp = gone.kp AND x.kh = gone.kh";
-const HOLDERS: &str = "SELECT x.iid, x.entry, x.dk, x.kp, x.kh
+const HOLDERS: &str = "SELECT x.iid, x.entry, x.dk, x.kp || x.rest
     FROM unnest($1::bigint[], $2::bytea[]) AS wanted(iid, entry)
     JOIN rowhouse.index_entries x ON x.iid = wanted.iid AND x.entry = wanted.entry";
 
@@ -253,8 +253,11 @@ fn inserting(entries: usize) -> String {
     )
 }
 
-/// An entity, as far as entries name it.
-type Owner = (i64, Vec<u8>, Vec<u8>);
+/// An entity as entries name it: where its partition lives, and its whole key.
+pub(crate) type Owner = (i64, Vec<u8>);
+
+/// Who has an entry of a unique index.
+pub(crate) type Taken = HashMap<(i64, Vec<u8>), Owner>;
 
 /// What the commands of a batch make of the entries of unique indexes, in their order.
 #[derive(Default)]
@@ -281,19 +284,15 @@ impl Claims {
         let before = entered(&kept.keys, key, before)?;
         let after = entered(&kept.keys, key, after)?;
         if before != after {
-            let owner = (home, in_entry.prefix.clone(), in_entry.hash.clone());
+            let owner = (home, [&*in_entry.prefix, &*in_entry.rest].concat());
             self.0.push(Claim { command, index: kept.id, owner, before, after });
         }
         Ok(())
     }
 
-    /// The first command that claims what another entity has.
-    pub(crate) async fn refused(
-        self,
-        session: &Session,
-        cluster: bool,
-    ) -> Result<Option<usize>, Fault> {
-        let mut taken = HashMap::new();
+    /// Who has what is claimed.
+    pub(crate) async fn taken(&self, session: &Session, cluster: bool) -> Result<Taken, Fault> {
+        let mut taken = Taken::new();
         let claimed = || self.0.iter().filter(|claim| claim.after.is_some());
         if cluster {
             // There an index is unique only within partitions.
@@ -307,6 +306,11 @@ impl Claims {
         } else if claimed().next().is_some() {
             holders(session, claimed(), None, &mut taken).await?;
         }
+        Ok(taken)
+    }
+
+    /// The first command that claims what another entity has.
+    pub(crate) fn refused(self, mut taken: Taken) -> Option<usize> {
         for Claim { command, index, owner, before, after } in self.0 {
             if let Some(before) = before.map(|before| (index, before))
                 && taken.get(&before) == Some(&owner)
@@ -316,10 +320,10 @@ impl Claims {
             let Some(after) = after else { continue };
             let holder = taken.entry((index, after)).or_insert_with(|| owner.clone());
             if *holder != owner {
-                return Ok(Some(command));
+                return Some(command);
             }
         }
-        Ok(None)
+        None
     }
 }
 
@@ -328,7 +332,7 @@ async fn holders<'a>(
     session: &Session,
     claims: impl Iterator<Item = &'a Claim>,
     home: Option<i64>,
-    taken: &mut HashMap<(i64, Vec<u8>), Owner>,
+    taken: &mut Taken,
 ) -> Result<(), Fault> {
     let (indexes, entries): (Vec<i64>, Vec<&[u8]>) =
         claims.map(|claim| (claim.index, claim.after.as_deref().unwrap_or_default())).unzip();
@@ -340,7 +344,7 @@ async fn holders<'a>(
         None => session.rows(HOLDERS, &[&indexes, &entries]).await?,
     };
     for row in rows {
-        taken.insert((row.get(0), row.get(1)), (row.get(2), row.get(3), row.get(4)));
+        taken.insert((row.get(0), row.get(1)), (row.get(2), row.get(3)));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::index::lookup::{self, Members, Ready, Through};
 use crate::pool::Session;
 use futures_util::TryStreamExt as _;
 use rowhouse_query::Filter;
-use rowhouse_store::{Lookup, Page, Scan};
+use rowhouse_store::{Expiry, Lookup, Page, Scan};
 use rowhouse_types::{KeyRange, Row};
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -113,16 +113,16 @@ pub(super) fn indexes(parts: &[Lookup]) -> Vec<i64> {
 pub(super) fn judged(
     from: &str,
     more: &str,
-    filter: Option<&Filter>,
+    (filter, expiry): (Option<&Filter>, Option<Expiry<'_>>),
     counts: bool,
     parameters: &mut Parameters,
 ) -> (String, bool) {
-    let Some(filter) = filter else {
+    if filter.is_none() && expiry.is_none() {
         let props = if counts { "NULL::jsonb" } else { "e.props" };
         let columns = "e.kp, e.rest, e.pl, e.ts, e.names";
         return (format!("SELECT {columns}, {props}, true, {more} {from}"), true);
-    };
-    let condition = crate::filter::condition(filter, parameters);
+    }
+    let condition = crate::filter::wanted(filter, expiry, parameters);
     let hit = &condition.sql;
     // As for every filter: unpacked once, and after the rows are in order.
     let props = if hit.contains("i.props") { "s.props || '{}' AS props" } else { "s.props" };
@@ -167,8 +167,8 @@ impl Draft<'_> {
         let direction = self.scan.direction;
         let (from, entries) =
             through.from(source, range, direction, rows + 1, LIVE, &mut parameters);
-        let filter = self.scan.filter.as_deref();
-        let (sql, exact) = judged(&from, entries, filter, self.counts(), &mut parameters);
+        let wanted = (self.scan.filter.as_deref(), source.expiry);
+        let (sql, exact) = judged(&from, entries, wanted, self.counts(), &mut parameters);
         let sorted = through.is_sorted();
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);

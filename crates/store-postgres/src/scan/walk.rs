@@ -97,7 +97,7 @@ impl Draft<'_> {
         if place.as_ref().is_some_and(|place| self.is_behind(arm, place)) {
             return Ok(false);
         }
-        let filtered = self.walk.filter.is_some();
+        let filtered = self.walk.filter.is_some() || source.expiry.is_some();
         let mut rows = self.walk.limit.saturating_sub(self.page.rows.len()).saturating_add(1);
         rows = rows.clamp(if filtered { LEAST_ROWS } else { 1 }, MOST_ROWS);
         loop {
@@ -142,7 +142,8 @@ impl Draft<'_> {
         let mut parameters = Parameters::default();
         let from = self.from(source, arm, place, rows + 1, &mut parameters);
         let filter = self.walk.filter.as_deref();
-        let (sql, exact) = judged(&from, "x.entry", filter, false, &mut parameters);
+        let wanted = (filter, source.expiry);
+        let (sql, exact) = judged(&from, "x.entry", wanted, false, &mut parameters);
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
         let mut read = 0;

@@ -93,7 +93,7 @@ pub async fn ttl_is_kept_as_set(engine: &dyn Engine) {
 /// By every way to read, and every condition.
 pub async fn expired_entities_do_not_exist(engine: &dyn Engine) {
     let (store, table) = open(engine).await;
-    let index = ready(&*store, table, "by n", index_of(&["n"])).await;
+    let index = ready(&*store, table, "by-n", index_of(&["n"])).await;
     for at in 0..4 {
         write(&*store, insert(table, &format!("old{at}"), number(at))).await;
     }
@@ -331,7 +331,7 @@ async fn told(store: &dyn Store, after: u64, many: usize) -> Vec<Change> {
 pub async fn expired_entities_are_removed(engine: &dyn Engine) {
     const MANY: usize = 700;
     let (mut store, table) = open(engine).await;
-    let index = ready(&*store, table, "by n", index_of(&["n"])).await;
+    let index = ready(&*store, table, "by-n", index_of(&["n"])).await;
     for at in 0..MANY / 50 {
         let at = i64::try_from(50 * at).expect("few");
         let rows = (at..at + 50).map(|n| insert(table, &format!("{n:04}"), number(n)));
@@ -362,7 +362,7 @@ pub async fn expired_entities_are_removed(engine: &dyn Engine) {
 pub async fn removing_spares_what_is_written_again(engine: &dyn Engine) {
     const ROWS: i64 = 120;
     let (store, table) = open(engine).await;
-    let index = ready(&*store, table, "by n", index_of(&["n"])).await;
+    let index = ready(&*store, table, "by-n", index_of(&["n"])).await;
     let unique = ready(&*store, table, "one", unique_of(&["PartitionKey", "n"])).await;
     for n in 0..ROWS {
         write(&*store, insert(table, &format!("{n:03}"), number(n))).await;
