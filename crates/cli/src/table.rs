@@ -1,11 +1,16 @@
 //! `rowhouse table`: the tables of an account at a running server.
 
+mod delete;
+mod ttl;
+
+use self::delete::{DeleteWhere, Truncate};
+use self::ttl::TtlCommand;
 use crate::service::Service;
 use crate::{Failure, output, transfer};
 use clap::{Args, Subcommand};
 use rowhouse_client::CostlyQuery;
 
-/// List, create and delete tables, and see which queries of one cost much.
+/// List, create and delete tables, delete many entities of one, have them expire, and see which queries cost much.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TableCommand {
@@ -16,7 +21,9 @@ pub(crate) struct TableCommand {
 const EXAMPLES: &str = "Examples:
   rowhouse table create People
   rowhouse table list
-  rowhouse table queries People";
+  rowhouse table queries People
+  rowhouse table ttl Logs --after 30d
+  rowhouse table delete-where Logs --filter \"Level eq 'debug'\" --dry-run";
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -24,6 +31,9 @@ enum Action {
     Create(Named),
     Delete(Delete),
     Queries(Queries),
+    Ttl(TtlCommand),
+    DeleteWhere(DeleteWhere),
+    Truncate(Truncate),
 }
 
 /// List the tables of the account.
@@ -88,6 +98,9 @@ impl TableCommand {
             Action::Create(named) => named.create(),
             Action::Delete(delete) => delete.run(),
             Action::Queries(queries) => queries.run(),
+            Action::Ttl(ttl) => ttl.run(),
+            Action::DeleteWhere(delete) => delete.run(),
+            Action::Truncate(truncate) => truncate.run(),
         }
     }
 }

@@ -75,6 +75,16 @@ pub struct Place {
     row: Option<String>,
 }
 
+impl Place {
+    /// Where an answer says that the next one starts.
+    pub(crate) fn after(answer: &Answer) -> Option<Self> {
+        let token = |name: &str| answer.header(name).filter(|token| !token.is_empty());
+        let row = token("x-ms-continuation-nextrowkey").map(str::to_owned);
+        let partition = token("x-ms-continuation-nextpartitionkey")?;
+        Some(Self { partition: partition.to_owned(), row })
+    }
+}
+
 /// Some entities in the order of their keys, and where to go on.
 #[derive(Debug)]
 pub struct Page {
@@ -109,6 +119,12 @@ impl Call {
     pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
+    }
+
+    /// Goes on from there.
+    pub(crate) fn place(self, place: Option<&Place>) -> Self {
+        self.query("NextPartitionKey", place.map(|place| place.partition.clone()))
+            .query("NextRowKey", place.and_then(|place| place.row.clone()))
     }
 
     pub(crate) fn query(mut self, name: &'static str, value: Option<impl Into<String>>) -> Self {
@@ -217,18 +233,13 @@ impl Client {
             .query("$filter", query.filter.clone())
             .query("$select", query.select.clone())
             .query("$top", top.map(|top| top.to_string()))
-            .query("NextPartitionKey", place.map(|place| place.partition.clone()))
-            .query("NextRowKey", place.and_then(|place| place.row.clone()));
+            .place(place);
         let answer = self.ask(call).await?;
         let body: PageBody<'_> =
             serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))?;
         let entities = body.value.iter().map(|json| self.entity(json.get()));
         let entities = entities.collect::<Result<_, _>>()?;
-        let token = |name: &str| answer.header(name).filter(|token| !token.is_empty());
-        let row = token("x-ms-continuation-nextrowkey").map(str::to_owned);
-        let partition = token("x-ms-continuation-nextpartitionkey");
-        let next = partition.map(|partition| Place { partition: partition.to_owned(), row });
-        Ok(Page { entities, next })
+        Ok(Page { entities, next: Place::after(&answer) })
     }
 
     /// Changes of a table from a place on, which is `beginning`, `now` or the token of an earlier page; waits for one

@@ -116,10 +116,13 @@ impl Engine {
 }
 
 /// What the secondary endpoint reads, if that is a replica.
-pub(crate) fn replica(config: &Config) -> Result<Option<Arc<dyn Store>>, ServerError> {
+pub(crate) fn replica(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+) -> Result<Option<Arc<dyn Store>>, ServerError> {
     let Some(address) = &config.store_replica else { return Ok(None) };
     let options = postgres_options(config, address)?;
-    let replica = PostgresReplica::new(&options.url, &options);
+    let replica = PostgresReplica::new(&options.url, &options, clock);
     let place = address.to_string();
     let replica = replica.map_err(|source| ServerError::Database { place, source })?;
     Ok(Some(Arc::new(replica)))

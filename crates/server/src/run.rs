@@ -195,7 +195,7 @@ impl Server {
         let admin_url = url(admin.local_addr(), admin.is_tls());
         let table_handler = TableHandler::new(TableHandlerConfig {
             tables: TableService::new(Arc::clone(&store)),
-            secondary: engine::replica(config)?.map(TableService::new),
+            secondary: engine::replica(config, Arc::clone(&clock))?.map(TableService::new),
             accounts: Arc::clone(&accounts),
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),

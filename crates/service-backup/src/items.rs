@@ -2,6 +2,7 @@
 
 use crate::fields::{Fields, Offence, Put};
 use crate::indexes::{self, FIRST_VERSION_WITH_INDEXES};
+use crate::ttl;
 use rowhouse_store::{Account, AccountId, Change, Placement, Table, TableId};
 use rowhouse_types::{EntityKey, Guid, Record, RecordRef, Row, StoredPolicy, Timestamp};
 use std::collections::BTreeMap;
@@ -164,6 +165,7 @@ pub(crate) fn put_table(out: &mut Vec<u8>, table: &Table) {
         out.put_option(policy.permission.as_deref(), |out, text| out.put_short(text.as_bytes()));
     }
     indexes::put(out, &table.indexes);
+    ttl::put(out, table.ttl.as_ref());
 }
 
 fn table(fields: &mut Fields<'_>, version: u32) -> Result<Table, Offence> {
@@ -176,9 +178,12 @@ fn table(fields: &mut Fields<'_>, version: u32) -> Result<Table, Offence> {
         route_chars: fields.option(Fields::u32)?,
     };
     let policies = (0..fields.u16()?).map(|_| policy(fields)).collect::<Result<_, _>>()?;
-    let has_indexes = FIRST_VERSION_WITH_INDEXES <= version;
-    let indexes = if has_indexes { indexes::read(fields)? } else { Vec::new() };
-    Ok(Table { id, account, name, created, placement, policies, indexes })
+    let (indexes, ttl) = if FIRST_VERSION_WITH_INDEXES <= version {
+        (indexes::read(fields)?, ttl::read(fields)?)
+    } else {
+        (Vec::new(), None)
+    };
+    Ok(Table { id, account, name, created, placement, policies, indexes, ttl })
 }
 
 fn policy(fields: &mut Fields<'_>) -> Result<StoredPolicy, Offence> {

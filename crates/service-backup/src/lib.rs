@@ -23,6 +23,7 @@ mod restore;
 mod service;
 mod survey;
 mod table;
+mod ttl;
 mod write;
 
 pub use catalogue::Catalogue;

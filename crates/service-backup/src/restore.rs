@@ -12,6 +12,7 @@ use crate::indexes::{self, Declared};
 use crate::marker::{Marker, Place};
 use crate::read::{Part, Reader};
 use crate::survey::{Progress, Survey, check_chain};
+use crate::ttl;
 use rowhouse_store::{Account, AccountId, NewAccount, Store, StoreError, Table, TableId};
 use std::collections::HashMap;
 use std::io;
@@ -129,6 +130,7 @@ impl Restore {
         let mut all = Declared::default();
         for saved in &catalogue.tables {
             let Some(&table) = self.tables.get(&saved.id) else { continue };
+            ttl::set(&*self.store, table, saved.ttl.as_ref()).await?;
             let Declared { kept, left_out } =
                 indexes::declare(&*self.store, table, &saved.indexes).await?;
             all.kept += kept;

@@ -10,6 +10,7 @@ use crate::indexes::{self, Declared};
 use crate::items::Header;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
+use crate::ttl;
 use rowhouse_store::{Account, AccountId, Conflict, Store, StoreError, Table, TableId};
 use rowhouse_types::{AccountName, Guid, TableName};
 use std::sync::Arc;
@@ -111,6 +112,7 @@ impl Work {
             });
         };
         self.store.set_policies(target.table.id, target.saved.policies.clone()).await?;
+        ttl::set(&*self.store, target.table.id, target.saved.ttl.as_ref()).await?;
         let declared =
             indexes::declare(&*self.store, target.table.id, &target.saved.indexes).await?;
         self.declared = declared;

@@ -4,9 +4,10 @@ mod support;
 
 use proptest::prelude::*;
 use rowhouse_service_backup::{BackupError, FORMAT_VERSION, FileError, Part, Reader};
-use rowhouse_store::{Batch, Command, Condition, Index, Write};
+use rowhouse_store::{Batch, Command, Condition, Index, Ttl, Write};
 use rowhouse_types::{EntityKey, Guid, RecordBuilder, Timestamp, ValueRef};
 use std::sync::OnceLock;
+use std::time::Duration;
 use support::{DAY, World, look};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -26,6 +27,8 @@ fn samples() -> &'static [Vec<u8>; 2] {
             world.put(table.id, "p", "r2", 2).await;
             world.index(table.id, "by-n", &["n", "PartitionKey"], false).await;
             world.index(table.id, "one", &["Näme", "n"], true).await;
+            let ttl = Ttl { property: Some("Until".into()), after: Duration::from_mins(1) };
+            world.store.set_ttl(table.id, Some(ttl)).await.unwrap();
             world.store.keep_changes(Some(DAY)).await.unwrap();
             let full = world.full().await;
             world.put(table.id, "p", "r1", 3).await;
@@ -159,7 +162,7 @@ async fn large_entities_fit() {
     assert_eq!(new.dump().await, old.dump().await);
 }
 
-/// With the definitions of indexes.
+/// With the definitions of indexes, and when entities expire.
 #[tokio::test]
 async fn the_second_format_is_read() {
     let full = include_bytes!("fixtures/v2-full.rhb");
@@ -176,6 +179,8 @@ async fn the_second_format_is_read() {
         .collect();
     let expected = [("by-n", "n,PartitionKey", false), ("one", "Näme,n", true)];
     assert_eq!(declared, expected.map(|(name, of, unique)| (name, of.to_owned(), unique)));
+    let until = Ttl { property: Some("Until".into()), after: Duration::from_mins(1) };
+    assert_eq!(table.ttl, Some(until));
     assert_eq!(new.entities(table.id).await.len(), 1);
 }
 
@@ -191,7 +196,7 @@ async fn the_first_format_is_read() {
     let new = World::new(7);
     new.restore(&[full, increment]).await.unwrap();
     let table = new.find("acct", "Table").await.unwrap();
-    assert!(table.indexes.is_empty());
+    assert!(table.indexes.is_empty() && table.ttl.is_none());
     let entities = new.entities(table.id).await;
     let [(key, record)] = &entities[..] else { panic!("{entities:?}") };
     assert_eq!(key, "\"p\" \"r1\"");

@@ -138,6 +138,7 @@ mod tests {
             placement: Placement::default(),
             policies: Vec::new(),
             indexes: Vec::new(),
+            ttl: None,
         }
     }
 

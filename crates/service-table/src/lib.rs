@@ -7,6 +7,7 @@
 mod advice;
 mod changes;
 mod costly;
+mod delete;
 mod entity;
 mod error;
 mod explain;
@@ -16,10 +17,12 @@ mod planner;
 mod query;
 mod shape;
 mod table;
+mod ttl;
 mod watcher;
 
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use costly::CostlyQuery;
+pub use delete::{DeleteQuery, DeleteStep};
 pub use entity::{Action, Match, Operation};
 pub use error::TableError;
 pub use explain::{Explanation, RangeShape};
@@ -27,7 +30,7 @@ pub use index::{IndexView, NewIndex};
 pub use order::OrderPlace;
 pub use planner::{Considered, Estimate, PlanTaken};
 pub use query::{EntityCount, EntityPage, EntityQuery, Place};
-pub use rowhouse_store::IndexState;
+pub use rowhouse_store::{IndexState, Ttl};
 pub use table::TablePage;
 
 use costly::Costly;

@@ -76,6 +76,10 @@ pub const INDEX_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Most bytes of a value in an entry of an index, as it is written there; what is longer is cut. Ours: an entry must fit
 /// into a btree of any engine.
 pub const INDEX_VALUE_BYTES_MAX: usize = 256;
+/// Longest life of an entity, in seconds. Ours: a hundred years.
+pub const TTL_SECONDS_MAX: u64 = 3_155_760_000;
+/// Largest body that says when entities expire, in bytes. Ours.
+pub const TTL_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Most names in `$select`. Azure.
 pub const SELECT_NAMES_MAX: usize = 255;
 

@@ -2,13 +2,14 @@
 
 use super::error::Failure;
 use super::reply::Reply;
-use super::router::{self, Operation, QueryEntities, Refused};
-use super::{explain, index};
+use super::router::{self, DeleteMany, Operation, QueryEntities, Refused};
+use super::{explain, index, ttl};
 use http::StatusCode;
 use rowhouse_query::Order;
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
-    Action, Caller, EntityQuery, Operation as EntityOperation, OrderPlace, Place, TableService,
+    Action, Caller, DeleteQuery, EntityQuery, Operation as EntityOperation, OrderPlace, Place,
+    TableService,
 };
 use rowhouse_types::{EntityKey, Grant, Record, Row, TableName, Timestamp, limits};
 use rowhouse_wire::media::{Metadata, Prefer};
@@ -101,6 +102,18 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             let queries = cx.tables.costly_queries(caller, &table).await?;
             Ok(Reply::plain_json(StatusCode::OK, &explain::write_queries(&queries)))
         }
+        Operation::GetTtl(table) => {
+            let found = cx.tables.ttl(caller, &table).await?;
+            Ok(Reply::plain_json(StatusCode::OK, &ttl::write(found.as_ref())))
+        }
+        Operation::SetTtl(table, wanted) => {
+            cx.tables.set_ttl(caller, &table, wanted.clone()).await?;
+            Ok(match wanted {
+                Some(wanted) => Reply::plain_json(StatusCode::OK, &ttl::write(Some(&wanted))),
+                None => Reply::empty(StatusCode::NO_CONTENT),
+            })
+        }
+        Operation::DeleteMany(delete) => delete_many(cx, delete).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;
@@ -166,6 +179,29 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
         reply.push("x-ms-continuation-NextRowKey", row);
     }
     let plan = format!("{}; examined={}; returned={}", page.plan, page.examined, written);
+    cx.push_plan(&mut reply, plan.clone());
+    reply.plan = Some(plan);
+    Ok(reply)
+}
+
+async fn delete_many(cx: Context<'_>, delete: DeleteMany) -> Result<Reply, Failure> {
+    let DeleteMany { table, filter, top, from, dry_run } = delete;
+    let query = DeleteQuery { filter, from, limit: top, dry_run, deadline: cx.deadline };
+    let step = cx.tables.delete_step(cx.caller(), &table, query).await?;
+    let deleted = if dry_run { 0 } else { step.deleted };
+    let told = serde_json::json!({
+        "matched": step.deleted,
+        "deleted": deleted,
+        "examined": step.examined,
+        "done": step.next.is_none(),
+    });
+    let mut reply = Reply::plain_json(StatusCode::OK, &told);
+    if let Some(next) = step.next {
+        let (partition, row) = tokens(None, Place::Key(next));
+        reply.push("x-ms-continuation-NextPartitionKey", partition);
+        reply.push("x-ms-continuation-NextRowKey", row);
+    }
+    let plan = format!("{}; examined={}; deleted={deleted}", step.plan, step.examined);
     cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)

@@ -38,8 +38,8 @@ pub(crate) enum Failure {
     Filter(FilterError),
     /// `$orderby`
     Order(OrderError),
-    /// The definition or the name of an index, with what is wrong with it.
-    Index(&'static str),
+    /// The definition of an index, or when entities expire: with what is wrong with it.
+    Setting(&'static str),
     /// The JSON of an entity.
     Entity(EntityError),
     /// A key in an insert that is not a String.
@@ -216,7 +216,7 @@ impl Failure {
                 answer(400, "XMethodIncorrectValue", "The specified X-HTTP-Method is invalid.")
             }
             Self::Media(error) => media(*error),
-            Self::Index(sentence) => invalid_input(*sentence),
+            Self::Setting(sentence) => invalid_input(*sentence),
             Self::UnsupportedOption => not_implemented(),
             Self::Select | Self::OptionValue | Self::KeyMismatch | Self::NotInBatch => {
                 answer(400, "InvalidInput", NOT_VALID)

@@ -24,22 +24,22 @@ struct Body {
 
 /// The body that declares an index.
 pub(crate) fn read_create(body: &[u8]) -> Result<NewIndex, Failure> {
-    let body: Body = serde_json::from_slice(body).map_err(|_| Failure::Index(BODY))?;
+    let body: Body = serde_json::from_slice(body).map_err(|_| Failure::Setting(BODY))?;
     let Body { name, properties, unique } = body;
     let name = name.as_deref().map(self::name).transpose()?;
     let repeated = (1..properties.len()).any(|at| properties[..at].contains(&properties[at]));
     if properties.is_empty() || limits::INDEX_PROPERTIES_MAX < properties.len() || repeated {
-        return Err(Failure::Index(PROPERTIES));
+        return Err(Failure::Setting(PROPERTIES));
     }
     if properties.iter().any(|property| check_property_name(property).is_err()) {
-        return Err(Failure::Index(PROPERTY));
+        return Err(Failure::Setting(PROPERTY));
     }
     Ok(NewIndex { name, properties, unique })
 }
 
 /// The name of an index.
 pub(crate) fn name(text: &str) -> Result<IndexName, Failure> {
-    IndexName::new(text).map_err(|_| Failure::Index(NAME))
+    IndexName::new(text).map_err(|_| Failure::Setting(NAME))
 }
 
 /// One index.
@@ -75,7 +75,7 @@ mod tests {
                 let name = name.map(|name| name.as_str().to_owned()).unwrap_or_default();
                 format!("{name}:{}:{unique}", properties.join(","))
             }
-            Err(Failure::Index(sentence)) => sentence.to_owned(),
+            Err(Failure::Setting(sentence)) => sentence.to_owned(),
             Err(other) => format!("{other:?}"),
         };
         let long = "p".repeat(256);

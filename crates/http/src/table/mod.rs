@@ -19,6 +19,7 @@ mod index;
 mod reply;
 mod router;
 mod shares;
+mod ttl;
 
 use crate::telemetry::Metrics;
 use crate::{Handler, Peer, Request, Response};

@@ -6,12 +6,12 @@
 
 use super::error::Failure;
 use super::head::Head;
-use super::index;
+use super::{index, ttl};
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
     Action, Bookmark, ChangesFrom, NewIndex, Operation as EntityOperation, OrderPlace, Place,
-    TableError,
+    TableError, Ttl,
 };
 use rowhouse_types::{
     Access, EntityKey, FoldedName, Grant, IndexName, PartitionKey, Position, RowKey,
@@ -22,6 +22,9 @@ use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::{self, Resource, ResourceError};
 use rowhouse_wire::{entity, media, tables, token, xml};
 use std::time::Duration;
+
+/// Who means everything says so.
+const NO_FILTER: &str = "Deleting needs a filter; comp=truncate deletes everything.";
 
 /// Verb and resource, understood. Names and keys are still text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +50,16 @@ pub(crate) enum Route {
     DropIndex(String),
     /// Ours, not the original's: `docs/extensions.md`.
     CostlyQueries(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    GetTtl(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    SetTtl(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    RemoveTtl(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    DeleteMany(String),
+    /// Ours, not the original's: `docs/extensions.md`.
+    Truncate(String),
     GetEntity(Target),
     Insert(String),
     Update(Target),
@@ -95,6 +108,9 @@ pub(crate) enum Operation {
     CreateIndex(TableName, NewIndex),
     DropIndex(TableName, IndexName),
     CostlyQueries(TableName),
+    GetTtl(TableName),
+    SetTtl(TableName, Option<Ttl>),
+    DeleteMany(DeleteMany),
     GetEntity {
         table: TableName,
         key: EntityKey,
@@ -131,6 +147,18 @@ pub(crate) struct QueryEntities {
     pub(crate) from: Option<Place>,
 }
 
+/// One step of deleting entities.
+#[derive(Debug)]
+pub(crate) struct DeleteMany {
+    pub(crate) table: TableName,
+    /// Which; all without.
+    pub(crate) filter: Option<Filter>,
+    pub(crate) top: usize,
+    pub(crate) from: Option<Position>,
+    /// Only count them.
+    pub(crate) dry_run: bool,
+}
+
 /// Changes of one table.
 #[derive(Debug)]
 pub(crate) struct ReadChanges {
@@ -159,6 +187,10 @@ impl Route {
             Self::CreateIndex(_) => "CreateIndex",
             Self::DropIndex(_) => "DropIndex",
             Self::CostlyQueries(_) => "ListCostlyQueries",
+            Self::GetTtl(_) => "GetTableTtl",
+            Self::SetTtl(_) | Self::RemoveTtl(_) => "SetTableTtl",
+            Self::DeleteMany(_) => "DeleteEntities",
+            Self::Truncate(_) => "TruncateTable",
             Self::GetEntity(_) => "GetEntity",
             Self::Insert(_) => "InsertEntity",
             Self::Update(_) => "UpdateEntity",
@@ -184,6 +216,7 @@ impl Route {
             | Self::Explain(_)
             | Self::ListIndexes(_)
             | Self::CostlyQueries(_)
+            | Self::GetTtl(_)
             | Self::GetEntity(_)
             | Self::GetProperties
             | Self::GetStats
@@ -194,6 +227,10 @@ impl Route {
             | Self::SetPolicies(_)
             | Self::CreateIndex(_)
             | Self::DropIndex(_)
+            | Self::SetTtl(_)
+            | Self::RemoveTtl(_)
+            | Self::DeleteMany(_)
+            | Self::Truncate(_)
             | Self::Insert(_)
             | Self::Update(_)
             | Self::Merge(_)
@@ -213,7 +250,7 @@ impl Route {
         let (access, table) = match self {
             Self::CreateTable => (Access::CreateTable, None),
             Self::SetPolicies(table) => (Access::TablePolicies, Some(table)),
-            Self::CreateIndex(table) => (Access::TableSettings, Some(table)),
+            Self::CreateIndex(table) | Self::SetTtl(table) => (Access::TableSettings, Some(table)),
             Self::Insert(table) => (Access::AddEntity, Some(table)),
             Self::Update(target) | Self::Merge(target) => (change(), Some(&target.table)),
             Self::SetProperties => (Access::WriteService, None),
@@ -230,6 +267,8 @@ impl Route {
             Self::QueryEntities(_)
                 | Self::CountEntities(_)
                 | Self::Explain(_)
+                | Self::DeleteMany(_)
+                | Self::Truncate(_)
                 | Self::QueryTables
                 | Self::Changes(_)
         )
@@ -244,6 +283,7 @@ impl Route {
             Self::Batch => Some(limits::BATCH_BODY_BYTES_MAX),
             Self::SetPolicies(_) | Self::SetProperties => Some(limits::XML_BODY_BYTES_MAX),
             Self::CreateIndex(_) => Some(limits::INDEX_BODY_BYTES_MAX),
+            Self::SetTtl(_) => Some(limits::TTL_BODY_BYTES_MAX),
             _ => None,
         }
     }
@@ -292,6 +332,23 @@ pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
         (Resource::Entities(table), verb, Some("queries")) if !strict => {
             only_options(head, &["$format"])?;
             if verb == "GET" { Ok(Route::CostlyQueries(table)) } else { Err(Failure::Verb) }
+        }
+        (Resource::Entities(table), verb, Some("ttl")) if !strict => {
+            only_options(head, &["$format"])?;
+            match verb {
+                "GET" => Ok(Route::GetTtl(table)),
+                "PUT" => Ok(Route::SetTtl(table)),
+                "DELETE" => Ok(Route::RemoveTtl(table)),
+                _ => Err(Failure::Verb),
+            }
+        }
+        (Resource::Entities(table), verb, Some("delete")) if !strict => {
+            only_options(head, &["$filter", "$top", "$format"])?;
+            if verb == "POST" { Ok(Route::DeleteMany(table)) } else { Err(Failure::Verb) }
+        }
+        (Resource::Entities(table), verb, Some("truncate")) if !strict => {
+            only_options(head, &["$top", "$format"])?;
+            if verb == "POST" { Ok(Route::Truncate(table)) } else { Err(Failure::Verb) }
         }
         (Resource::Entities(_), _, Some(_)) => Err(Failure::ParameterValue),
         (Resource::Count(_), ..) if strict => Err(Failure::Resource(ResourceError::Syntax)),
@@ -371,6 +428,7 @@ pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), F
             | Route::Update(_)
             | Route::Merge(_)
             | Route::CreateIndex(_)
+            | Route::SetTtl(_)
     );
     if !json {
         return Ok(());
@@ -418,6 +476,14 @@ pub(crate) fn operation(
             Operation::DropIndex(table_name(name)?, index::name(index)?)
         }
         Route::CostlyQueries(name) => Operation::CostlyQueries(table_name(name)?),
+        Route::GetTtl(name) => Operation::GetTtl(table_name(name)?),
+        Route::SetTtl(name) => Operation::SetTtl(table_name(name)?, Some(ttl::read(body)?)),
+        Route::RemoveTtl(name) => Operation::SetTtl(table_name(name)?, None),
+        Route::DeleteMany(name) => {
+            let filter = filter(head, strict)?.ok_or(Failure::Setting(NO_FILTER))?;
+            Operation::DeleteMany(delete_many(name, head, Some(filter))?)
+        }
+        Route::Truncate(name) => Operation::DeleteMany(delete_many(name, head, None)?),
         Route::CountEntities(name) => {
             Operation::CountEntities { table: table_name(name)?, filter: filter(head, strict)? }
         }
@@ -457,6 +523,25 @@ fn query(name: String, head: &Head<'_>, strict: bool) -> Result<QueryEntities, F
         from: place(head, order.as_ref())?,
         order,
     })
+}
+
+/// `comp=delete` and `comp=truncate`: how many, from where on, and whether they are only counted.
+fn delete_many(
+    name: String,
+    head: &Head<'_>,
+    filter: Option<Filter>,
+) -> Result<DeleteMany, Failure> {
+    let from = match place(head, None)? {
+        Some(Place::Key(from)) => Some(from),
+        Some(Place::Order(_)) => return Err(Failure::OptionValue),
+        None => None,
+    };
+    let top = top(head)?;
+    if top == 0 {
+        return Err(Failure::OptionValue);
+    }
+    let dry_run = flag(head, "dryrun")?;
+    Ok(DeleteMany { table: table_name(name)?, filter, top, from, dry_run })
 }
 
 fn insert(name: String, body: &[u8]) -> Result<Operation, Failure> {

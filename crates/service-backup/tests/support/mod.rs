@@ -9,7 +9,7 @@ use rowhouse_service_backup::{
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Batch, Command, Condition, IndexKeys, NewAccount, Placement, Scan, Store, Table, TableId, Take,
-    Write,
+    Ttl, Write,
 };
 use rowhouse_types::{
     Direction, EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
@@ -91,6 +91,9 @@ impl World {
         };
         self.store.set_policies(people.id, vec![policy]).await.unwrap();
         self.index(people.id, "number", &["n", "RowKey"], true).await;
+        // Nobody has such a property.
+        let ttl = Ttl { property: Some("Until".into()), after: DAY };
+        self.store.set_ttl(people.id, Some(ttl)).await.unwrap();
         self.index(people.id, "both", &["Näme", "PartitionKey"], false).await;
         let empty = self.table("first", "Empty").await;
         self.index(empty.id, "t", &["Timestamp", "RowKey", "a", "b"], false).await;
@@ -150,7 +153,8 @@ impl World {
             for table in self.store.tables(account.id, None, usize::MAX).await.unwrap() {
                 let declared: Vec<_> =
                     table.indexes.iter().map(|index| (&index.name, &index.keys)).collect();
-                let about = format!("{:?} {:?} {declared:?}", table.placement, table.policies);
+                let Table { placement, policies, ttl, .. } = &*table;
+                let about = format!("{placement:?} {policies:?} {declared:?} {ttl:?}");
                 dump.insert(format!("{name}/{}", table.name), about.into_bytes());
                 for (key, record) in self.entities(table.id).await {
                     dump.insert(format!("{name}/{}/{key}", table.name), record);

@@ -1,0 +1,79 @@
+//! When the entities of a table expire, in a backup. What had expired is in none; what expires later is, and is gone soon
+//! after it was restored.
+
+use crate::fields::{Fields, Offence, Put};
+use rowhouse_store::{Store, StoreError, TableId, Ttl};
+use rowhouse_types::check_property_name;
+
+pub(crate) fn put(out: &mut Vec<u8>, ttl: Option<&Ttl>) {
+    out.put_option(ttl, |out, ttl| {
+        out.put_u64(ttl.ticks());
+        out.put_option(ttl.property.as_deref(), |out, name| out.put_short(name.as_bytes()));
+    });
+}
+
+pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Option<Ttl>, Offence> {
+    fields.option(|fields| {
+        let ticks = fields.u64()?;
+        if i64::MAX.cast_unsigned() < ticks {
+            return Err("entities live longer than any time");
+        }
+        let property: Option<Box<str>> = fields.option(|fields| Ok(fields.text()?.into()))?;
+        if property.as_ref().is_some_and(|name| check_property_name(name).is_err()) {
+            return Err("entities expire by a property that none can have");
+        }
+        Ok(Ttl::of_ticks(property, ticks))
+    })
+}
+
+/// Has the entities of a table expire as those did that were saved. They come first: none is judged before all are in.
+pub(crate) async fn set(
+    store: &dyn Store,
+    table: TableId,
+    saved: Option<&Ttl>,
+) -> Result<(), StoreError> {
+    match saved {
+        Some(ttl) => store.set_ttl(table, Some(ttl.clone())).await,
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn bytes(ttl: Option<&Ttl>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put(&mut bytes, ttl);
+        bytes
+    }
+
+    /// As `docs/formats/backup.md` has them.
+    #[test]
+    fn settings_are_these_bytes_and_read_back() {
+        let day = Ttl { property: None, after: Duration::from_hours(24) };
+        let until = Ttl { property: Some("Until".into()), after: Duration::ZERO };
+        assert_eq!(bytes(None), [0]);
+        assert_eq!(bytes(Some(&day)), *b"\x01\0\xc0\x69\x2a\xc9\0\0\0\0");
+        assert_eq!(bytes(Some(&until)), *b"\x01\0\0\0\0\0\0\0\0\x01\x05\0Until");
+        for ttl in [None, Some(day), Some(until)] {
+            let bytes = bytes(ttl.as_ref());
+            let mut fields = Fields::new(&bytes);
+            assert_eq!(read(&mut fields), Ok(ttl));
+            assert!(fields.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_none_can_be_is_refused() {
+        for wrong in [
+            &b"\x02"[..],
+            b"\x01\0\0\0",
+            b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\0",
+            b"\x01\0\0\0\0\0\0\0\0\x01\x03\0a-b",
+        ] {
+            assert!(read(&mut Fields::new(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+}
