@@ -214,3 +214,78 @@ async fn delete(
     }
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rowhouse_env::{Clock, SimulatedClock};
+    use rowhouse_store::conformance::fixture::{n, number, page, put, scan_all, write};
+    use rowhouse_store::model::ModelStore;
+    use rowhouse_store::{NewAccount, Placement};
+    use std::time::Duration;
+
+    async fn with_table() -> (Arc<dyn Store>, TableId) {
+        let clock = SimulatedClock::new(Timestamp::EDM_MIN.plus_seconds(1));
+        let store = ModelStore::new(Arc::new(clock) as Arc<dyn Clock>);
+        let keys = [Box::from(*b"1"), Box::from(*b"2")];
+        let account = NewAccount { name: "acct".parse().unwrap(), keys };
+        let account = store.create_account(account).await.unwrap();
+        let name = "Things".parse().unwrap();
+        let table = store.create_table(account.id, &name, Placement::default()).await.unwrap();
+        (Arc::new(store), table.id)
+    }
+
+    fn key(row: &str) -> EntityKey {
+        EntityKey::new("p", row).unwrap()
+    }
+
+    /// What was changed since it was read is judged again: by what it is now.
+    #[tokio::test]
+    async fn what_changed_meanwhile_is_judged_again() {
+        let (store, table) = with_table().await;
+        let mut group = Group::new();
+        for row in ["same", "still", "no more", "gone", "again"] {
+            let at = write(&*store, put(table, &key(row), number(1))).await;
+            group.push((key(row), at));
+        }
+        group.push((key("never"), Timestamp::EDM_MIN));
+        write(&*store, put(table, &key("still"), number(5))).await;
+        write(&*store, put(table, &key("no more"), number(0))).await;
+        let remove = |row: &str| Command::Entity {
+            table,
+            key: key(row),
+            condition: Condition::Exists,
+            write: Write::Delete,
+        };
+        write(&*store, remove("gone")).await;
+        write(&*store, remove("again")).await;
+        write(&*store, put(table, &key("again"), number(7))).await;
+        let filter = Filter::parse("n gt 0").unwrap().map(Arc::new);
+        let deleted = delete(&*store, table, filter, group).await.unwrap();
+        assert_eq!(deleted, 3);
+        let left = page(&*store, table, scan_all()).await;
+        let left: Vec<_> = left.rows.iter().map(|row| row.unwrap().row.to_owned()).collect();
+        assert_eq!(left, ["no more"]);
+        assert_eq!(n(&store.get(table, &key("no more")).await.unwrap().unwrap()), 0);
+    }
+
+    /// A step whose time is over has done something, and says where the next one goes on.
+    #[tokio::test]
+    async fn a_late_step_goes_on_where_it_stopped() {
+        let (store, table) = with_table().await;
+        let mut groups = Vec::new();
+        for at in 0..3 * SIDE_BY_SIDE {
+            let key = EntityKey::new(&format!("{at:03}"), "r").unwrap();
+            let stamp = write(&*store, put(table, &key, number(1))).await;
+            groups.push(vec![(key, stamp)]);
+        }
+        let deleting = Deleting { store: &store, table, filter: None };
+        let late = Instant::now();
+        let (deleted, stopped) = deleting.run(groups.clone(), late).await.unwrap();
+        assert_eq!(deleted, SIDE_BY_SIDE as u64);
+        assert_eq!(stopped, place(&groups[SIDE_BY_SIDE]));
+        let (deleted, stopped) =
+            deleting.run(groups, late + Duration::from_mins(10)).await.unwrap();
+        assert_eq!((deleted, stopped), (2 * SIDE_BY_SIDE as u64, None));
+    }
+}

@@ -47,8 +47,8 @@ const START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due) VALUES ($1, n
     ON CONFLICT (tid) DO UPDATE SET due = now(), pass = x.pass + 1, place_kp = '', place_rest = '',
         earliest = NULL, took_ms = 0";
 const STOP: &str = "DELETE FROM rowhouse.expiring WHERE tid = $1";
-/// Whoever takes a table has half a minute for a step.
-const TAKE: &str = "UPDATE rowhouse.expiring SET due = now() + interval '30 s'
+/// Whoever takes a table has ten seconds for a step.
+const TAKE: &str = "UPDATE rowhouse.expiring SET due = now() + interval '10 s'
     WHERE tid = (SELECT x.tid FROM rowhouse.expiring x WHERE x.due <= now()
                  ORDER BY x.due LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING tid, pass, place_kp, place_rest, earliest, took_ms";
