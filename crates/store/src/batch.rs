@@ -53,7 +53,8 @@ pub enum Write {
     /// none. The result is held to the limits of an entity ([`crate::Conflict::EntityTooLarge`],
     /// [`crate::Conflict::TooManyProperties`]).
     Merge(Record),
-    /// It is gone.
+    /// It is gone. If it has expired it was so for everybody before, and an engine may remove what is left of it:
+    /// under [`Condition::Absent`] nothing else.
     Delete,
 }
 

@@ -248,6 +248,58 @@ fn queries_are_explained_and_the_costly_ones_remembered() {
     });
 }
 
+/// kill -9 while an index is built, again and again: it goes on, and holds what a scan finds.
+#[test]
+fn a_killed_build_goes_on() {
+    const MANY: usize = 6000;
+    let url = TestPostgres::shared().create_database();
+    let servers = [TestServer::start(), TestServer::start_with_store_and(&url, &["--ephemeral"])];
+    for (mut server, embedded) in servers.into_iter().zip([true, false]) {
+        let mut client = server.client();
+        client.create_table("People");
+        for chunk in (0..MANY).collect::<Vec<_>>().chunks(100) {
+            let operations: Vec<Operation> =
+                chunk.iter().map(|n| Operation::insert("People", person(*n))).collect();
+            assert!(client.batch(&operations).expect("answered").succeeded());
+        }
+        let mut interrupted = 0;
+        for round in 0..6 {
+            let name = format!("round{round}");
+            let body = json!({ "properties": ["Email"], "unique": true, "name": name });
+            assert_eq!(create(&mut client, &body).status, 201);
+            std::thread::sleep(Duration::from_millis(10 + 40 * round));
+            server.kill();
+            if embedded {
+                server.check().expect("entities and indexes agree");
+            }
+            server.restart();
+            client = server.client();
+            let listed = get(&mut client, "People?comp=index").json();
+            let state = |index: &Value| index["state"] == "building";
+            interrupted +=
+                usize::from(listed["value"].as_array().expect("a list").iter().any(state));
+            for index in built(&mut client) {
+                assert_eq!(index["state"], "ready", "{index}");
+            }
+            for n in (0..MANY).step_by(501) {
+                let asked = format!("$filter=Email%20eq%20%27{n}@example.com%27");
+                let (rows, plan, _) = page(&mut client, &asked);
+                assert_eq!(rows, [format!("{n:04}")], "round {round}");
+                assert!(plan.starts_with("index(round"), "{plan}");
+            }
+            let path = format!("People?comp=index&name={name}");
+            assert_eq!(client.request("DELETE", &path, &[], b"").status, 204);
+        }
+        server.kill();
+        if embedded {
+            server.check().expect("entities and indexes agree");
+        }
+        let engine = if embedded { "SQLite" } else { "PostgreSQL" };
+        println!("{interrupted} of 6 builds on {engine} were interrupted");
+        assert!(interrupted > 0, "too little happened to show anything");
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_request_for_an_index() {
     let server = TestServer::start();
