@@ -67,10 +67,12 @@ impl Reader {
 
     /// A table as it is: from the cache if that may be trusted.
     async fn current(&self, id: TableId, trust: bool) -> Result<Arc<Table>, StoreError> {
-        if !trust {
-            self.cache.forget();
+        if trust {
+            return Ok(self.known(id).await.map_err(Fault::of_a_read)?.table);
         }
-        Ok(self.known(id).await.map_err(Fault::of_a_read)?.table)
+        let found = self.read(|session| async move { catalogue::table_of(&session, id).await });
+        let known = found.await?.ok_or_else(|| StoreError::rejected(Conflict::TableNotFound))?;
+        Ok(known.table)
     }
 
     /// What has expired now. Nobody asks the clock for a table that keeps its entities.

@@ -4,14 +4,16 @@
 //! verb, path and options; [`operation`] adds the body. Every complaint about the form of a request arises
 //! here and nowhere later. Operations inside a batch take the same road.
 
+mod options;
+
+use self::options::{filter, flag, order, place, select, token_of, top};
 use super::error::Failure;
 use super::head::Head;
 use super::{index, ttl};
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
-    Action, Bookmark, ChangesFrom, NewIndex, Operation as EntityOperation, OrderPlace, Place,
-    TableError, Ttl,
+    Action, Bookmark, ChangesFrom, NewIndex, Operation as EntityOperation, Place, TableError, Ttl,
 };
 use rowhouse_types::{
     Access, EntityKey, FoldedName, Grant, IndexName, PartitionKey, Position, RowKey,
@@ -20,8 +22,10 @@ use rowhouse_types::{
 use rowhouse_wire::changes::Token;
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::{self, Resource, ResourceError};
-use rowhouse_wire::{entity, media, tables, token, xml};
+use rowhouse_wire::{entity, media, tables, xml};
 use std::time::Duration;
+
+pub(crate) use self::options::ordered_by;
 
 /// Who means everything says so.
 const NO_FILTER: &str = "Deleting needs a filter; comp=truncate deletes everything.";
@@ -609,44 +613,6 @@ fn table_name(text: impl AsRef<str> + Into<Box<str>>) -> Result<TableName, Failu
     TableName::new(text).map_err(Failure::TableName)
 }
 
-fn filter(head: &Head<'_>, strict: bool) -> Result<Option<Filter>, Failure> {
-    Ok(match head.query.get("$filter") {
-        Some(text) if strict => Filter::parse_original(text)?,
-        Some(text) => Filter::parse(text)?,
-        None => None,
-    })
-}
-
-fn order(head: &Head<'_>) -> Result<Option<Order>, Failure> {
-    Ok(match head.query.get("$orderby") {
-        Some(text) => Order::parse(text)?,
-        None => None,
-    })
-}
-
-fn flag(head: &Head<'_>, option: &str) -> Result<bool, Failure> {
-    match head.query.get(option) {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(Failure::OptionValue),
-    }
-}
-
-fn select(head: &Head<'_>) -> Result<Option<Select>, Failure> {
-    Ok(match head.query.get("$select") {
-        Some(text) => Select::parse(text)?,
-        None => None,
-    })
-}
-
-fn top(head: &Head<'_>) -> Result<usize, Failure> {
-    let Some(text) = head.query.get("$top") else { return Ok(limits::PAGE_ITEMS_MAX) };
-    match text.trim().parse::<usize>() {
-        Ok(top) if top <= limits::PAGE_ITEMS_MAX => Ok(top),
-        _ => Err(Failure::OptionValue),
-    }
-}
-
 /// `comp=changes`: where to start, how many, and how long to wait.
 pub(crate) fn changes(name: String, head: &Head<'_>) -> Result<ReadChanges, Failure> {
     let top = match top(head)? {
@@ -671,47 +637,4 @@ fn bookmark(text: &str) -> Option<Bookmark> {
     let Token { table, created, place, told } = Token::decode(text)?;
     let (created, told) = (Timestamp::from_ticks(created)?, usize::try_from(told).ok()?);
     Some(Bookmark { table, created, place, told })
-}
-
-fn token_of(head: &Head<'_>, name: &str) -> Result<Option<String>, Failure> {
-    match head.query.get(name) {
-        None | Some("") => Ok(None),
-        Some(text) => token::decode(text).map(Some).ok_or(Failure::OptionValue),
-    }
-}
-
-/// Where the page before ended: in the order that is asked for, and no other.
-fn place(head: &Head<'_>, order: Option<&Order>) -> Result<Option<Place>, Failure> {
-    let given = |name| head.query.get(name).filter(|text| !text.is_empty());
-    let (partition, row) = match (given("NextPartitionKey"), given("NextRowKey")) {
-        (None, None) => return Ok(None),
-        (None, Some(_)) => return Err(Failure::OptionValue),
-        (Some(partition), row) => (partition, row),
-    };
-    let direction = order.map(Order::direction).unwrap_or_default();
-    if let Some(property) = order.and_then(ordered_by)
-        && let Some(token) = row.and_then(|row| token::OrderToken::decode(partition, row))
-    {
-        if token.direction != direction || *token.property != *property {
-            return Err(TableError::OrderPlaceGone.into());
-        }
-        let token::OrderToken { index, entry, partition, row, .. } = token;
-        let (entry, key) = (entry.into(), Position::before(&partition, &row));
-        return Ok(Some(Place::Order(OrderPlace { index, entry, key })));
-    }
-    if matches!(order, Some(Order::Property { .. })) {
-        return Err(TableError::OrderPlaceGone.into());
-    }
-    let key = |text| token::decode_in(direction, text).ok_or(Failure::OptionValue);
-    let (partition, row) = (key(partition)?, row.map(key).transpose()?.unwrap_or_default());
-    Ok(Some(Place::Key(Position::before(&partition, &row))))
-}
-
-/// The property that an answer in that order may be in the order of.
-pub(crate) fn ordered_by(order: &Order) -> Option<&str> {
-    match order {
-        Order::Property { name, .. } => Some(name),
-        Order::Keys { within_partition: true, .. } => Some("RowKey"),
-        Order::Keys { .. } => None,
-    }
 }
