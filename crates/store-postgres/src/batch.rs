@@ -20,12 +20,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Locked before the snapshot is taken: whoever sees no such lock knows that no transaction is under way whose snapshot
-/// is older. On a cluster that would lock every shard.
+/// is older. A cluster would lock the table on all nodes, were it not told to leave that to this one.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
     LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
-const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-/// The tables that are there, each with the indexes that are kept. One that is not unique is not.
-const LIVE: &str = "SELECT t.tid, i.iid, i.properties, i.is_unique, i.state
+const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
+    SET LOCAL citus.enable_ddl_propagation = off;
+    LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
+/// The tables that are there, each with its mark and the indexes that are kept. One that is not unique is not.
+const LIVE: &str = "SELECT t.tid, t.indexing, i.iid, i.properties, i.is_unique, i.state
     FROM rowhouse.tables t
     LEFT JOIN rowhouse.indexes i ON i.tid = t.tid AND i.dropped IS NULL AND i.state <> 3
     WHERE t.tid = ANY($1) AND t.dropped IS NULL";
@@ -42,6 +44,17 @@ const LOCK: &str = "WITH nothing AS (
     SELECT e.kp, e.kh, e.ts, e.names, e.props
     FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kh || '' = ANY($4)
     FOR UPDATE OF e";
+/// The same with the mark of the table, as the node has it that holds the partition; without a table, nothing. A row of
+/// it is there even if there is no entity.
+const LOCK_OF_CLUSTER: &str = "WITH nothing AS (
+        DELETE FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY('{}')
+    ), locked AS (
+        SELECT e.kp, e.kh, e.ts, e.names, e.props
+        FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kh || '' = ANY($4)
+        FOR UPDATE OF e
+    )
+    SELECT l.kp, l.kh, l.ts, l.names, l.props, t.indexing
+    FROM rowhouse.tables t LEFT JOIN locked l ON true WHERE t.tid = $2 AND t.dropped IS NULL";
 const DELETE: &str = "DELETE FROM rowhouse.entities e
     USING unnest($3::bytea[], $4::bytea[]) AS gone(kp, kh)
     WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = gone.kp AND e.kh = gone.kh";
@@ -78,8 +91,18 @@ struct Entity {
 /// Entities of a transaction, by partition and key.
 type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
 
-/// The indexes of the tables that are there.
-type Tables = HashMap<i64, Vec<Kept>>;
+/// The tables that are there.
+type Tables = HashMap<i64, Live>;
+
+/// A table as the node has it that was asked.
+struct Live {
+    /// Another number whenever the indexes are others.
+    mark: i64,
+    kept: Vec<Kept>,
+}
+
+/// The mark of a table, if it is there, as the node has it that holds one of the partitions.
+type Seen = (i64, Option<i64>);
 
 /// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed.
 pub(crate) async fn as_transaction(
@@ -114,12 +137,13 @@ async fn in_transaction(
         biased;
         session.begin(if cluster { SNAPSHOT_OF_CLUSTER } else { SNAPSHOT }),
         session.rows(LIVE, of_tables),
-        lock(session, &mut entities),
+        lock(session, &mut entities, cluster),
     );
     begun?;
     // Looked at first: where it fails, what else was asked in the transaction fails because of it.
-    locked?;
+    let seen = locked?;
     let tables = tables_of(&live?);
+    agree(&tables, &seen)?;
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;
         i64::try_from(stored.as_ref().timestamp().ticks()).ok()
@@ -143,14 +167,23 @@ async fn in_transaction(
 fn tables_of(rows: &[Row]) -> Tables {
     let mut tables = Tables::new();
     for row in rows {
-        let kept = tables.entry(row.get(0)).or_default();
-        if let Some(id) = row.get(1) {
-            let keys = index::keys(row.get(2), row.get(3));
-            let state: i16 = row.get(4);
+        let new = || Live { mark: row.get(1), kept: Vec::new() };
+        let kept = &mut tables.entry(row.get(0)).or_insert_with(new).kept;
+        if let Some(id) = row.get(2) {
+            let keys = index::keys(row.get(3), row.get(4));
+            let state: i16 = row.get(5);
             kept.push(Kept { id, keys, building: state != index::READY });
         }
     }
     tables
+}
+
+/// On a cluster the node that holds a partition may be another than the one that was asked, and their snapshots are not
+/// of one moment. What this transaction has not seen of the indexes must not have been kept by one whose writes it sees,
+/// nor the other way round.
+fn agree(tables: &Tables, seen: &[Seen]) -> Result<(), Fault> {
+    let alike = |(table, mark): &Seen| tables.get(table).map(|live| live.mark) == *mark;
+    if seen.iter().all(alike) { Ok(()) } else { Err(Fault::Unmet) }
 }
 
 /// Judges the commands in their order, up to the first that fails.
@@ -163,7 +196,7 @@ fn judge_all(
 ) -> Result<(), Fault> {
     for (index, located) in commands.iter().enumerate() {
         let judged = match tables.get(&located.partition.table) {
-            Some(kept) => judge(entities, located, tick, kept, (index, claims)),
+            Some(live) => judge(entities, located, tick, &live.kept, (index, claims)),
             None => Err(Conflict::TableNotFound.into()),
         };
         judged.map_err(|fault| match fault {
@@ -190,13 +223,25 @@ fn named(commands: &[Located]) -> Entities {
     entities
 }
 
-/// Reads and locks the entities, partition by partition in their order.
-async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
+/// Reads and locks the entities, partition by partition in their order; what the nodes of a cluster that hold them have
+/// of the tables.
+async fn lock(
+    session: &Session,
+    entities: &mut Entities,
+    cluster: bool,
+) -> Result<Vec<Seen>, Fault> {
+    let sql = if cluster { LOCK_OF_CLUSTER } else { LOCK };
+    let mut seen = Vec::new();
     for (partition, of_partition) in entities {
         let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
         let hashes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.hash).collect();
-        for row in lock_rows(session, *partition, &prefixes, &hashes).await? {
-            let (prefix, hash): (&[u8], &[u8]) = (row.get(0), row.get(1));
+        let rows = lock_by(sql, session, *partition, &prefixes, &hashes).await?;
+        if cluster {
+            seen.push((partition.table, rows.first().map(|row| row.get(5))));
+        }
+        for row in rows {
+            let Some(prefix) = row.get::<_, Option<&[u8]>>(0) else { continue };
+            let hash: &[u8] = row.get(1);
             let same = |key: &DbKey| key.prefix == prefix && key.hash == hash;
             if let Some((_, entity)) = of_partition.iter_mut().find(|(key, _)| same(key)) {
                 entity.stored = Some(entity::record(&row, 2)?);
@@ -204,11 +249,21 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
             }
         }
     }
-    Ok(())
+    Ok(seen)
 }
 
 /// Reads and locks rows of a partition: `kp, kh, ts, names, props`.
 pub(crate) async fn lock_rows(
+    session: &Session,
+    partition: Partition,
+    prefixes: &[&[u8]],
+    hashes: &[&[u8]],
+) -> Result<Vec<Row>, Fault> {
+    lock_by(LOCK, session, partition, prefixes, hashes).await
+}
+
+async fn lock_by(
+    sql: &str,
     session: &Session,
     partition: Partition,
     prefixes: &[&[u8]],
@@ -221,7 +276,7 @@ pub(crate) async fn lock_rows(
         (&prefixes, Type::BYTEA_ARRAY),
         (&hashes, Type::BYTEA_ARRAY),
     ];
-    session.rows_once(LOCK, &values).await
+    session.rows_once(sql, &values).await
 }
 
 /// Judges one command against what those before it left, and does it.
@@ -274,7 +329,7 @@ fn merge(entity: &Entity, patch: &Record) -> Result<Record, Fault> {
 fn difference(entities: &Entities, tables: &Tables) -> Result<Difference, Fault> {
     let mut difference = Difference::default();
     for (partition, of_partition) in entities {
-        let kept = tables.get(&partition.table).map_or(&[][..], |kept| kept);
+        let kept = tables.get(&partition.table).map_or(&[][..], |live| &live.kept);
         if kept.is_empty() {
             continue;
         }
