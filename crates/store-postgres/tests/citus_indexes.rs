@@ -48,6 +48,13 @@ async fn a_partition_each(
     held
 }
 
+/// The number of the shard of a table that every node has a copy of.
+fn copy_of(cluster: &TestCitus, table: &str) -> String {
+    cluster.execute(&format!(
+        "SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'rowhouse.{table}'::regclass"
+    ))
+}
+
 /// Writes of all kinds in many partitions, alone and in batches, until it is told to stop; how many.
 async fn keep_writing(
     store: Arc<PostgresStore>,
@@ -163,9 +170,7 @@ fn a_write_waits_until_its_nodes_agree_about_the_indexes() {
             places.map(|place| put(table, &place, number(n))).to_vec()
         };
         commit(&**store, batch(1)).await.expect("all nodes agree");
-        let copy = cluster.execute(
-            "SELECT shardid FROM pg_dist_shard WHERE logicalrelid = 'rowhouse.tables'::regclass",
-        );
+        let copy = copy_of(&cluster, "tables");
         let set = |by: i64| {
             let sql = format!(
                 "SET citus.enable_manual_changes_to_shards = on;
@@ -184,6 +189,27 @@ fn a_write_waits_until_its_nodes_agree_about_the_indexes() {
         set(-1_000_000);
         waiting.await.expect("no panic").expect("it is written when they agree");
         assert_agrees(&**store, table, &index, "when all agree").await;
+    });
+}
+
+/// The node that is told to commit first says that an index is ready before the others do.
+#[test]
+#[ignore = "ROWHOUSE_TEST_CITUS names a cluster"]
+fn an_index_is_ready_as_soon_as_one_node_says_so() {
+    common::run(async {
+        let (cluster, stores, table) = servers(1).await;
+        let store = &stores[0];
+        let held = a_partition_each(&cluster, store, table).await;
+        let index = ready(&**store, table, "n", index_of(&["n"])).await;
+        let copy = copy_of(&cluster, "indexes");
+        for worker in held.keys() {
+            let late = format!(
+                "SET citus.enable_manual_changes_to_shards = on;
+                 UPDATE rowhouse.indexes_{copy} SET state = 1"
+            );
+            cluster.execute_on(worker, &late);
+        }
+        assert_agrees(&**store, table, &index, "when only the coordinator knows").await;
     });
 }
 

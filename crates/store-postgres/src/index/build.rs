@@ -131,6 +131,10 @@ impl Builder {
 
     /// It is ready, or never will be.
     async fn change(&self, index: i64, ready: bool) -> Result<(), Fault> {
+        if self.nodes.is_cluster() {
+            // A node that was lost may have entries that are not committed yet.
+            drain(&self.nodes).await?;
+        }
         let session = Arc::new(self.nodes.first().session().await?);
         let work = |session: Arc<Session>| async move {
             if ready {
