@@ -21,12 +21,15 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Locked before the snapshot is taken: whoever sees no such lock knows that no transaction is under way whose snapshot
-/// is older. On a cluster that would lock every shard.
+/// is older. A cluster would lock the table on all nodes, were it not told to leave that to this one.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
     LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
-const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-/// The tables that are there, each with the indexes that are kept. One that is not unique is not.
-const LIVE: &str = "SELECT t.tid, i.iid, i.properties, i.is_unique, i.state, t.ttl, t.ttl_property
+const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
+    SET LOCAL citus.enable_ddl_propagation = off;
+    LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
+/// The tables that are there, each with its mark and the indexes that are kept. One that is not unique is not.
+const LIVE: &str =
+    "SELECT t.tid, t.indexing, t.ttl, t.ttl_property, i.iid, i.properties, i.is_unique, i.state
     FROM rowhouse.tables t
     LEFT JOIN rowhouse.indexes i ON i.tid = t.tid AND i.dropped IS NULL AND i.state <> 3
     WHERE t.tid = ANY($1) AND t.dropped IS NULL";
@@ -43,6 +46,17 @@ const LOCK: &str = "WITH nothing AS (
     SELECT e.kp, e.kh, e.ts, e.names, e.props
     FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kh || '' = ANY($4)
     FOR UPDATE OF e";
+/// The same with the mark of the table, as the node has it that holds the partition; without a table, nothing. A row of
+/// it is there even if there is no entity.
+const LOCK_OF_CLUSTER: &str = "WITH nothing AS (
+        DELETE FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY('{}')
+    ), locked AS (
+        SELECT e.kp, e.kh, e.ts, e.names, e.props
+        FROM rowhouse.entities e WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kh || '' = ANY($4)
+        FOR UPDATE OF e
+    )
+    SELECT l.kp, l.kh, l.ts, l.names, l.props, t.indexing
+    FROM rowhouse.tables t LEFT JOIN locked l ON true WHERE t.tid = $2 AND t.dropped IS NULL";
 const DELETE: &str = "DELETE FROM rowhouse.entities e
     USING unnest($3::bytea[], $4::bytea[]) AS gone(kp, kh)
     WHERE e.dk = $1 AND e.tid = $2 AND e.kp = ANY($3) AND e.kp = gone.kp AND e.kh = gone.kh";
@@ -82,14 +96,18 @@ struct Entity {
 type Entities = BTreeMap<Partition, BTreeMap<DbKey, Entity>>;
 
 /// The tables that are there.
-type Tables = HashMap<i64, Judged>;
+type Tables = HashMap<i64, Live>;
 
-/// What a transaction has to know of a table.
-#[derive(Default)]
-struct Judged {
-    indexes: Vec<Kept>,
+/// A table as the node has it that was asked.
+struct Live {
+    /// Another number whenever the indexes are others.
+    mark: i64,
     ttl: Option<Ttl>,
+    indexes: Vec<Kept>,
 }
+
+/// The mark of a table, if it is there, as the node has it that holds one of the partitions.
+type Seen = (i64, Option<i64>);
 
 /// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed. `now` decides what has expired.
 pub(crate) async fn as_transaction(
@@ -126,12 +144,13 @@ async fn in_transaction(
         biased;
         session.begin(if cluster { SNAPSHOT_OF_CLUSTER } else { SNAPSHOT }),
         session.rows(LIVE, of_tables),
-        lock(session, &mut entities),
+        lock(session, &mut entities, cluster),
     );
     begun?;
     // Looked at first: where it fails, what else was asked in the transaction fails because of it.
-    locked?;
+    let seen = locked?;
     let tables = tables_of(&live?);
+    agree(&tables, &seen)?;
     expire(&mut entities, &tables, now)?;
     let latest = entities.values().flat_map(BTreeMap::values).filter_map(|entity| {
         let stored = entity.stored.as_ref()?;
@@ -158,15 +177,24 @@ async fn in_transaction(
 fn tables_of(rows: &[Row]) -> Tables {
     let mut tables = Tables::new();
     for row in rows {
-        let table = tables.entry(row.get(0)).or_default();
-        table.ttl = catalogue::read_ttl(row, 5);
-        if let Some(id) = row.get(1) {
-            let keys = index::keys(row.get(2), row.get(3));
-            let state: i16 = row.get(4);
+        let (mark, ttl) = (row.get(1), catalogue::read_ttl(row, 2));
+        let table = tables.entry(row.get(0));
+        let table = table.or_insert_with(|| Live { mark, ttl, indexes: Vec::new() });
+        if let Some(id) = row.get(4) {
+            let keys = index::keys(row.get(5), row.get(6));
+            let state: i16 = row.get(7);
             table.indexes.push(Kept { id, keys, building: state != index::READY });
         }
     }
     tables
+}
+
+/// On a cluster the node that holds a partition may be another than the one that was asked, and their snapshots are not
+/// of one moment. What this transaction has not seen of the indexes must not have been kept by one whose writes it sees,
+/// nor the other way round.
+fn agree(tables: &Tables, seen: &[Seen]) -> Result<(), Fault> {
+    let alike = |(table, mark): &Seen| tables.get(table).map(|live| live.mark) == *mark;
+    if seen.iter().all(alike) { Ok(()) } else { Err(Fault::Unmet) }
 }
 
 /// Judges the commands in their order, up to the first that fails.
@@ -207,13 +235,25 @@ fn named(commands: &[Located]) -> Entities {
     entities
 }
 
-/// Reads and locks the entities, partition by partition in their order.
-async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
+/// Reads and locks the entities, partition by partition in their order; what the nodes of a cluster that hold them have
+/// of the tables.
+async fn lock(
+    session: &Session,
+    entities: &mut Entities,
+    cluster: bool,
+) -> Result<Vec<Seen>, Fault> {
+    let sql = if cluster { LOCK_OF_CLUSTER } else { LOCK };
+    let mut seen = Vec::new();
     for (partition, of_partition) in entities {
         let prefixes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.prefix).collect();
         let hashes: Vec<&[u8]> = of_partition.keys().map(|key| &*key.hash).collect();
-        for row in lock_rows(session, *partition, &prefixes, &hashes).await? {
-            let (prefix, hash): (&[u8], &[u8]) = (row.get(0), row.get(1));
+        let rows = lock_by(sql, session, *partition, &prefixes, &hashes).await?;
+        if cluster {
+            seen.push((partition.table, rows.first().map(|row| row.get(5))));
+        }
+        for row in rows {
+            let Some(prefix) = row.get::<_, Option<&[u8]>>(0) else { continue };
+            let hash: &[u8] = row.get(1);
             let same = |key: &DbKey| key.prefix == prefix && key.hash == hash;
             if let Some((_, entity)) = of_partition.iter_mut().find(|(key, _)| same(key)) {
                 entity.stored = Some(entity::record(&row, 2)?);
@@ -221,7 +261,7 @@ async fn lock(session: &Session, entities: &mut Entities) -> Result<(), Fault> {
             }
         }
     }
-    Ok(())
+    Ok(seen)
 }
 
 /// What has expired is not there for any command.
@@ -249,7 +289,7 @@ async fn release(
     taken: &mut Taken,
 ) -> Result<(), Fault> {
     let table_of = |index: i64| {
-        let has = |table: &&Judged| table.indexes.iter().any(|kept| kept.id == index);
+        let has = |table: &&Live| table.indexes.iter().any(|kept| kept.id == index);
         tables.iter().find(|(_, table)| table.ttl.is_some() && has(table)).map(|(id, _)| *id)
     };
     let mut others = Entities::new();
@@ -268,7 +308,8 @@ async fn release(
         held.push(((*index, entry.clone()), partition, key));
     }
     if !others.is_empty() {
-        lock(session, &mut others).await?;
+        // On a cluster they are in partitions that are locked already: a unique index names PartitionKey there.
+        lock(session, &mut others, false).await?;
         expire(&mut others, tables, now)?;
         for (partition, of_partition) in others {
             let expired = of_partition.into_iter().filter(|(_, entity)| entity.expired);
@@ -291,6 +332,16 @@ pub(crate) async fn lock_rows(
     prefixes: &[&[u8]],
     hashes: &[&[u8]],
 ) -> Result<Vec<Row>, Fault> {
+    lock_by(LOCK, session, partition, prefixes, hashes).await
+}
+
+async fn lock_by(
+    sql: &str,
+    session: &Session,
+    partition: Partition,
+    prefixes: &[&[u8]],
+    hashes: &[&[u8]],
+) -> Result<Vec<Row>, Fault> {
     // Planned for these keys: a plan for any number of them may read the partition instead.
     let values: [(&(dyn ToSql + Sync), Type); 4] = [
         (&partition.home, Type::INT8),
@@ -298,7 +349,7 @@ pub(crate) async fn lock_rows(
         (&prefixes, Type::BYTEA_ARRAY),
         (&hashes, Type::BYTEA_ARRAY),
     ];
-    session.rows_once(LOCK, &values).await
+    session.rows_once(sql, &values).await
 }
 
 /// Judges one command against what those before it left, and does it.

@@ -32,7 +32,8 @@ impl Reader {
         self.read_on(self.nodes.first().session().await?, work).await
     }
 
-    /// Reads on the connection; once more on another, to the database that was named, if it was lost.
+    /// Reads on the connection; once more on another, to the database that was named, if it was lost, or if it is to a
+    /// node of a cluster that has not heard of an index yet. The one that was named hears of it first.
     async fn read_on<T, F>(
         &self,
         session: Session,
@@ -44,6 +45,10 @@ impl Reader {
         match work(session).await {
             Err(Fault::Lost(error)) => {
                 tracing::debug!(%error, "a connection was lost; reading again");
+                let session = self.nodes.first().session().await?;
+                work(session).await.map_err(Fault::of_a_read)
+            }
+            Err(Fault::Rejected(_, Conflict::IndexNotFound)) if self.nodes.is_cluster() => {
                 let session = self.nodes.first().session().await?;
                 work(session).await.map_err(Fault::of_a_read)
             }

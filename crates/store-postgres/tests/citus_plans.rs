@@ -1,6 +1,7 @@
 //! How a Citus cluster runs what the engine sends, seen in the commands to shards that it tells the engine's sessions of:
 //! an operation that names a partition is one task, done by the node that the session is on, because that is the one which
-//! holds the partition; a page of the whole table is one task a shard, each with a limit.
+//! holds the partition; a page of the whole table is one task a shard, each with a limit. A write of a table with indexes is
+//! several tasks, all of them there, and so is a page through an index in a partition.
 //!
 //! Needs the URL of a database with the Citus extension and its nodes in `ROWHOUSE_TEST_CITUS`; everything in its schema
 //! `rowhouse` is removed.
@@ -8,10 +9,12 @@
 mod common;
 
 use common::{command, commit, filter, key, number, open, page, put, scan_of, table};
-use rowhouse_store::{Command, Condition, Scan, Store, TableId, Write};
+use rowhouse_query::index::entry;
+use rowhouse_store::conformance::indexed::{index_of, only, ready, scan_through, unique_of};
+use rowhouse_store::{Command, Condition, Lookup, Scan, Store, TableId, Write};
 use rowhouse_store_postgres::PostgresStore;
 use rowhouse_testkit::TestCitus;
-use rowhouse_types::{EntityKey, Etag, KeyRange, Position};
+use rowhouse_types::{EntityKey, Etag, KeyRange, Position, Row};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// Partitions, and entities in each.
@@ -30,8 +33,8 @@ const TELL: &[(&str, &str)] = &[
 /// How the cluster calls a command to a shard of the node that the session is on, and to one of another node.
 const LOCAL: &str = "NOTICE: executing the command locally: ";
 const REMOTE: &str = "NOTICE: issuing ";
-/// The name of a shard starts so.
-const SHARD: &str = "rowhouse.entities_";
+/// The names of shards start so; and what is said of a transaction that has written to several nodes.
+const SHARDS: [&str; 3] = ["rowhouse.entities_", "rowhouse.index_entries_", "PREPARE TRANSACTION"];
 
 /// Keeps what sessions are told.
 struct Notices(Mutex<Vec<String>>);
@@ -59,7 +62,7 @@ impl log::Log for Notices {
     fn flush(&self) {}
 }
 
-/// The commands to shards of entities that the cluster made of one operation.
+/// The commands to shards of entities and entries that the cluster made of one operation.
 #[derive(Debug, Default)]
 struct Tasks {
     /// On the node of the session.
@@ -71,7 +74,8 @@ struct Tasks {
 impl Tasks {
     fn of(notices: Vec<String>) -> Self {
         let mut tasks = Self::default();
-        for notice in notices.into_iter().filter(|notice| notice.contains(SHARD)) {
+        let of_shards = |notice: &String| SHARDS.iter().any(|shard| notice.contains(shard));
+        for notice in notices.into_iter().filter(of_shards) {
             if notice.starts_with(LOCAL) {
                 tasks.local.push(notice);
             } else if notice.starts_with(REMOTE) {
@@ -123,6 +127,13 @@ impl Fixture {
     async fn one_task(&self, what: &str, work: impl AsyncFn(usize)) {
         for tasks in self.tasks(work).await {
             assert_eq!((tasks.local.len(), tasks.remote.len()), (1, 0), "{what}: {tasks:#?}");
+        }
+    }
+
+    /// Several tasks, all where the partition is.
+    async fn all_here(&self, what: &str, work: impl AsyncFn(usize)) {
+        for tasks in self.tasks(work).await {
+            assert!(!tasks.local.is_empty() && tasks.remote.is_empty(), "{what}: {tasks:#?}");
         }
     }
 
@@ -225,6 +236,44 @@ async fn pages(fixture: &Fixture) {
     }
 }
 
+/// With indexes: everything is on the node of the partition, the entries too, and nothing is prepared.
+async fn indexed(fixture: &Fixture) {
+    let Fixture { store, table, shards } = fixture;
+    let index = ready(&**store, *table, "n", index_of(&["n"])).await;
+    ready(&**store, *table, "u", unique_of(&["PartitionKey", "RowKey"])).await;
+    let write = async |turn: usize, condition, write: Write| {
+        fixture.write(vec![command(*table, &row_of(turn, 50), condition, write)]).await;
+    };
+    let (absent, any, exists) = (Condition::Absent, Condition::Any, Condition::Exists);
+    fixture.all_here("merge", async |turn| write(turn, any, Write::Merge(number(7))).await).await;
+    fixture
+        .all_here("replace", async |turn| write(turn, exists, Write::Put(number(8))).await)
+        .await;
+    fixture.all_here("delete", async |turn| write(turn, exists, Write::Delete).await).await;
+    fixture.all_here("insert", async |turn| write(turn, absent, Write::Put(number(9))).await).await;
+    let batch = async |turn: usize| {
+        let rows =
+            (0..100).map(|row| put(*table, &key("more", &format!("{turn}-{row}")), number(9)));
+        fixture.write(rows.collect()).await;
+    };
+    fixture.all_here("100 inserts or replaces", batch).await;
+    let nine = number(9);
+    let row = Row { partition: "p", row: "r", record: nine.as_ref() };
+    let nine = entry(&index.keys, &row).expect("it decodes").expect("it has a number");
+    let read = async |range: KeyRange, found: usize| {
+        let scan = scan_through(vec![Lookup { index: index.id, spans: vec![only(&nine)] }]);
+        let scan = Scan { ranges: vec![range], limit: PAGE, ..scan };
+        assert_eq!(page(&**store, *table, scan).await.rows.len(), found);
+    };
+    let in_one = async |_| read(KeyRange::partition("p03"), 1).await;
+    fixture.all_here("equal values in a partition", in_one).await;
+    for tasks in fixture.tasks(async |_| read(KeyRange::all(), PAGE).await).await {
+        let commands: Vec<_> = tasks.local.iter().chain(&tasks.remote).collect();
+        assert_eq!(commands.len(), *shards, "a task for each shard: {tasks:#?}");
+        assert!(commands.iter().all(|sql| sql.contains("LIMIT")), "{tasks:#?}");
+    }
+}
+
 #[test]
 #[ignore = "ROWHOUSE_TEST_CITUS names a cluster"]
 fn an_operation_on_a_partition_is_one_task() {
@@ -233,5 +282,6 @@ fn an_operation_on_a_partition_is_one_task() {
         points(&fixture).await;
         batches(&fixture).await;
         pages(&fixture).await;
+        indexed(&fixture).await;
     });
 }

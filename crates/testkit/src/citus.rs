@@ -69,6 +69,14 @@ impl TestCitus {
         psql(&self.url, sql).unwrap_or_else(|reason| panic!("{sql}: {reason}"))
     }
 
+    /// Runs statements on a worker, likewise.
+    pub fn execute_on(&self, Worker { host, port }: &Worker, sql: &str) -> String {
+        let (before, database) = self.url.rsplit_once('/').expect("a URL has a path");
+        let (user, _) = before.rsplit_once('@').expect("a URL names its user");
+        let url = format!("{user}@{host}:{port}/{database}");
+        psql(&url, sql).unwrap_or_else(|reason| panic!("{host}:{port}: {sql}: {reason}"))
+    }
+
     /// Every node that may hold shards.
     pub fn workers(&self) -> Vec<Worker> {
         let sql = "SELECT nodename, nodeport FROM pg_dist_node

@@ -25,8 +25,6 @@ use tokio::sync::Notify;
 
 /// How often a server looks for something to build.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// On a cluster: longer than a transaction that does not know of the index needs to begin writing.
-const GRACE: Duration = Duration::from_secs(5);
 /// Between two steps, at least and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -137,9 +135,6 @@ impl Builder {
 
     /// Once every write knows of the index.
     async fn begin(&self, index: i64, table: i64) -> Result<(), Fault> {
-        if self.nodes.is_cluster() {
-            tokio::time::sleep(GRACE).await;
-        }
         drain(&self.nodes).await?;
         let session = self.nodes.first().session().await?;
         // Only to tell how far it is: if that takes too long, nobody is told.
@@ -151,6 +146,10 @@ impl Builder {
 
     /// It is ready, or never will be.
     async fn change(&self, index: i64, ready: bool) -> Result<(), Fault> {
+        if self.nodes.is_cluster() {
+            // A node that was lost may have entries that are not committed yet.
+            drain(&self.nodes).await?;
+        }
         let session = Arc::new(self.nodes.first().session().await?);
         let work = |session: Arc<Session>| async move {
             if ready {

@@ -8,8 +8,9 @@
 //! that are entered later, again when no write is under way that does not know.
 //!
 //! A write holds a lock on the table of entities, taken before its snapshot: that is how it is seen to be under way. On
-//! a cluster, where such locks are seen on the node that was asked, a transaction may have its snapshot before the
-//! lock: there some time is waited in addition.
+//! a cluster it is seen on the node that the server asked, so all nodes are looked at. There a change of the catalogue
+//! is one on every node: where it is prepared and not committed, because the node was lost in between, writes do not
+//! know of it yet, and that is waited for like a write.
 
 use super::{BUILDING, DECLARED, NOT_UNIQUE, READY};
 use crate::catalogue;
@@ -25,8 +26,6 @@ use std::time::{Duration, Instant};
 /// How often is looked whether writes have ended, and for how long.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
-/// On a cluster: between the snapshot of a transaction and its first lock.
-const GAP: Duration = Duration::from_secs(1);
 
 const TABLE: &str =
     "SELECT t.indexing FROM rowhouse.tables t WHERE t.tid = $1 AND t.dropped IS NULL";
@@ -53,6 +52,9 @@ const WRITERS: &str = "SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_l
     WHERE l.locktype = 'relation' AND l.relation = 'rowhouse.entities'::regclass
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
     AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()";
+/// What the cluster has prepared here and not committed.
+const PREPARED: &str = "SELECT x.gid FROM pg_catalog.pg_prepared_xacts x
+    WHERE x.database = current_database() AND starts_with(x.gid, 'citus_')";
 
 /// Marks the table, as part of a change of the catalogue; how it is marked now.
 pub(crate) async fn mark(
@@ -181,19 +183,24 @@ pub(crate) fn numbers(table: TableId, index: IndexId) -> Result<(i64, i64), Faul
 
 /// Waits until every write that was under way has ended. [`StoreError::Busy`] if one does not.
 pub(crate) async fn drain(nodes: &Nodes) -> Result<(), Fault> {
-    if nodes.is_cluster() {
-        tokio::time::sleep(GAP).await;
+    let cluster = nodes.is_cluster();
+    if cluster {
+        // Others may write through a node that has just come.
+        nodes.read().await?;
     }
     for pool in nodes.pools() {
-        drain_one(&pool).await?;
+        drain_one(&pool, cluster).await?;
     }
     Ok(())
 }
 
-async fn drain_one(pool: &Pool) -> Result<(), Fault> {
+async fn drain_one(pool: &Pool, cluster: bool) -> Result<(), Fault> {
     let session = pool.session().await?;
     let writers = async || -> Result<HashSet<String>, Fault> {
-        let rows = session.rows(WRITERS, &[]).await?;
+        let mut rows = session.rows(WRITERS, &[]).await?;
+        if cluster {
+            rows.extend(session.rows(PREPARED, &[]).await?);
+        }
         Ok(rows.iter().map(|row| row.get(0)).collect())
     };
     let began = Instant::now();
