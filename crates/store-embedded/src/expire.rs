@@ -22,6 +22,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
+/// Entities that a step reads.
+const ROWS: usize = 512;
+/// Entities that are removed with one batch.
+const BATCH: usize = 100;
+/// Between two passes over a table, at least and at most.
+const INTERVAL_MIN: Duration = Duration::from_mins(1);
+const INTERVAL_MAX: Duration = Duration::from_hours(1);
+
 /// Tables whose entities expire.
 #[derive(Debug, Default)]
 pub(crate) struct Expiring {
@@ -125,7 +133,7 @@ impl Sweeper {
         let mut examined = 0;
         while let Some(found) = rows.next()? {
             let (partition, row) = (text(found, 0)?, text(found, 1)?);
-            if examined == self.shared.tuning.expire_rows {
+            if examined == ROWS {
                 pass.place = Position::before(partition, row);
                 looked.finished = false;
                 break;
@@ -153,9 +161,8 @@ impl Sweeper {
 
     /// How long a table is left alone after a pass.
     fn interval(&self, pass: &Pass) -> Duration {
-        let tuning = &self.shared.tuning;
-        let least = tuning.expire_interval_min.max(10 * pass.took);
-        let most = tuning.expire_interval_max.max(least);
+        let least = INTERVAL_MIN.max(10 * pass.took);
+        let most = INTERVAL_MAX.max(least);
         let now = self.shared.clock.now();
         let until = pass.earliest.map_or(most, |at| {
             Duration::from_nanos(at.ticks().saturating_sub(now.ticks()).saturating_mul(100))
@@ -166,7 +173,7 @@ impl Sweeper {
     /// Has the committer remove them, except those that are there again.
     fn remove(&mut self, table: TableId, mut expired: Vec<EntityKey>) -> Result<(), Ended> {
         while !expired.is_empty() {
-            let rest = expired.split_off(expired.len().min(self.shared.tuning.expire_batch));
+            let rest = expired.split_off(expired.len().min(BATCH));
             let mut batch = std::mem::replace(&mut expired, rest);
             while !batch.is_empty() {
                 self.wait_for_calm(Duration::MAX)?;

@@ -62,15 +62,6 @@ pub(crate) struct Tuning {
     pub(crate) build_pause_max: Duration,
     /// How long a step waits for a moment in which little waits for the committer.
     pub(crate) build_patience: Duration,
-    /// Entities that a step of looking for what has expired reads.
-    pub(crate) expire_rows: usize,
-    /// Entities that are removed in one batch because they have expired.
-    pub(crate) expire_batch: usize,
-    /// Least time between two passes over a table whose entities expire; ten times as long as the pass took, if that is
-    /// more.
-    pub(crate) expire_interval_min: Duration,
-    /// Most time between them, unless a pass takes so long.
-    pub(crate) expire_interval_max: Duration,
     /// Free pages that are kept for the next writes and not returned to the file system.
     pub(crate) free_pages_kept: u64,
     /// How often the number of free pages is looked at without a cause.
@@ -103,10 +94,6 @@ impl Default for Tuning {
             build_chunk_bytes: 16 * 1024 * 1024,
             build_pause_max: Duration::from_millis(50),
             build_patience: Duration::from_millis(100),
-            expire_rows: 512,
-            expire_batch: 100,
-            expire_interval_min: Duration::from_mins(1),
-            expire_interval_max: Duration::from_hours(1),
             free_pages_kept: 64,
             free_pages_interval: Duration::from_secs(5),
         }

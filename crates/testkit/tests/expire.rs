@@ -11,7 +11,9 @@ use rowhouse_testkit::{
     binary, encode,
 };
 use serde_json::{Value, json};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
@@ -50,10 +52,11 @@ fn fill(client: &mut Client, logs: usize, partitions: usize) {
 
 fn entry(n: usize, partition: usize) -> Value {
     let until = if n % 2 == 1 { "2020-01-01T00:00:00Z" } else { "2999-01-01T00:00:00Z" };
+    let level = ["debug", "info", "error"][n % 3];
     json!({
         "PartitionKey": format!("p{partition}"),
         "RowKey": format!("{n:05}"),
-        "Level": ["debug", "info", "error"][n % 3],
+        "Level": level,
         "Number": n,
         "Until": until,
         "Until@odata.type": "Edm.DateTime",
@@ -276,8 +279,8 @@ fn a_signature_deletes_in_its_range() {
     });
 }
 
-fn command(server: &TestServer, arguments: &[&str]) -> Command {
-    let endpoint = format!("http://{}/{DEV_ACCOUNT}", server.address());
+fn command(server: SocketAddr, arguments: &[&str]) -> Command {
+    let endpoint = format!("http://{server}/{DEV_ACCOUNT}");
     let mut command = Command::new(binary());
     command.args(arguments);
     command.args(["--endpoint", &endpoint, "--account", DEV_ACCOUNT, "--key", DEV_KEY]);
@@ -292,12 +295,12 @@ fn text(output: &Output) -> String {
 fn the_commands() {
     on_both(|server, client| {
         let run = |arguments: &[&str]| {
-            let output = command(server, arguments).output().expect("it can be started");
+            let output = command(server.address(), arguments).output().expect("it can be started");
             assert!(output.status.success(), "{arguments:?}: {}", text(&output));
             text(&output)
         };
         let fails = |arguments: &[&str]| {
-            let output = command(server, arguments).output().expect("it can be started");
+            let output = command(server.address(), arguments).output().expect("it can be started");
             assert_eq!(output.status.code(), Some(1), "{arguments:?}");
             text(&output)
         };
@@ -363,39 +366,89 @@ fn index(client: &mut Client) {
     }
 }
 
-fn verified(server: &mut TestServer, embedded: bool) {
+/// Kills the server as soon as fewer are stored than before, checks what it left and starts it again.
+///
+/// How many are stored then; none if there was nothing left to do.
+fn interrupt(server: &mut TestServer, embedded: bool, stored: usize, left: usize) -> Option<usize> {
+    let began = Instant::now();
+    let mut client = server.client();
+    loop {
+        let (_, now) = count(&mut client, "");
+        if now == left {
+            return None;
+        }
+        if now < stored {
+            break;
+        }
+        assert!(began.elapsed() < WITHIN, "{now} of {stored} are left");
+    }
     server.kill();
     if embedded {
         server.check().expect("entities and indexes agree");
     }
     server.restart();
+    Some(count(&mut server.client(), "").1)
+}
+
+fn name(embedded: bool) -> &'static str {
+    if embedded { "SQLite" } else { "PostgreSQL" }
 }
 
 #[test]
 fn a_killed_sweep_goes_on() {
     const MANY: usize = 4000;
     for (mut server, embedded) in servers().into_iter().zip([true, false]) {
-        let mut client = server.client();
-        fill(&mut client, MANY, 4);
-        index(&mut client);
-        assert_eq!(set(&mut client, &json!({ "property": "Until" })).status, 200);
-        let mut interrupted = 0;
-        for round in 0..6 {
-            std::thread::sleep(Duration::from_millis(20 + 30 * round));
-            verified(&mut server, embedded);
-            client = server.client();
-            let (living, stored) = count(&mut client, "");
-            assert_eq!(living, MANY / 2, "round {round}");
-            interrupted += usize::from(living < stored && stored < MANY);
+        fill(&mut server.client(), MANY, 4);
+        index(&mut server.client());
+        assert_eq!(set(&mut server.client(), &json!({ "property": "Until" })).status, 200);
+        let (mut stored, mut interrupted) = (MANY, 0);
+        for round in 0..4 {
+            let Some(now) = interrupt(&mut server, embedded, stored, MANY / 2) else { break };
+            stored = now;
+            interrupted += usize::from(MANY / 2 < stored && stored < MANY);
+            assert_eq!(count(&mut server.client(), "").0, MANY / 2, "round {round}");
         }
+        let mut client = server.client();
         swept(&mut client, MANY / 2);
         agree(&mut client, MANY, |n| n % 2 == 0);
-        verified(&mut server, embedded);
-        println!(
-            "a sweep on {} was interrupted {interrupted} times",
-            if embedded { "SQLite" } else { "PostgreSQL" }
-        );
+        server.kill();
+        if embedded {
+            server.check().expect("entities and indexes agree");
+        }
+        println!("a sweep on {} was interrupted {interrupted} times", name(embedded));
         assert!(interrupted > 0, "too little happened to show anything");
+    }
+}
+
+/// An address that stays the same while the server behind it is started again at another one.
+struct Relay {
+    address: SocketAddr,
+    behind: Arc<Mutex<SocketAddr>>,
+}
+
+impl Relay {
+    fn new(behind: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let address = listener.local_addr().expect("it has an address");
+        let behind = Arc::new(Mutex::new(behind));
+        let to = Arc::clone(&behind);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(*to.lock().expect("not poisoned")) else {
+                    continue;
+                };
+                let pass = |mut from: TcpStream, mut to: TcpStream| {
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                        let _ = from.shutdown(Shutdown::Both);
+                    });
+                };
+                pass(client.try_clone().expect("one more"), server.try_clone().expect("one more"));
+                pass(server, client);
+            }
+        });
+        Self { address, behind }
     }
 }
 
@@ -403,42 +456,46 @@ fn a_killed_sweep_goes_on() {
 fn a_killed_delete_goes_on() {
     const MANY: usize = 6000;
     for (mut server, embedded) in servers().into_iter().zip([true, false]) {
-        let mut client = server.client();
-        fill(&mut client, MANY, 40);
-        index(&mut client);
-        let arguments = ["table", "delete-where", "Logs", "--filter", "Level ne 'error'", "--yes"];
-        // The command waits for the server; only the server is killed.
-        let mut patient = command(&server, &arguments);
-        let child = patient.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
-        let mut interrupted = 0;
+        fill(&mut server.client(), MANY, 40);
+        index(&mut server.client());
+        let relay = Relay::new(server.address());
+        let delete = || {
+            let filter = "Level ne 'error'";
+            let mut command = command(
+                relay.address,
+                &["table", "delete-where", "Logs", "--filter", filter, "--yes"],
+            );
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        };
+        // This one waits for the server, which is killed again and again.
+        let patient = delete().spawn().expect("started");
+        let (mut stored, mut interrupted) = (MANY, 0);
         for round in 0..3 {
-            std::thread::sleep(Duration::from_millis(60 + 40 * round));
-            verified(&mut server, embedded);
-            client = server.client();
-            let (left, _) = count(&mut client, "");
-            assert!(left >= MANY / 3, "round {round}: {left}");
-            interrupted += usize::from(left < MANY && MANY / 3 < left);
-            if round == 1 {
+            let Some(now) = interrupt(&mut server, embedded, stored, MANY / 3) else { break };
+            *relay.behind.lock().expect("not poisoned") = server.address();
+            stored = now;
+            interrupted += usize::from(MANY / 3 < stored && stored < MANY);
+            if round == 0 {
                 // Another one does the same, and is killed itself.
-                let mut other = command(&server, &arguments);
-                let other = other.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-                let mut other = other.expect("started");
-                std::thread::sleep(Duration::from_millis(40));
+                let mut other = delete().spawn().expect("started");
+                std::thread::sleep(Duration::from_millis(100));
                 other.kill().expect("it can be killed");
                 other.wait().expect("it ends");
             }
         }
-        let output = child.wait_with_output().expect("it ends");
+        let output = patient.wait_with_output().expect("it ends");
         assert!(output.status.success(), "{}", text(&output));
+        let mut client = server.client();
         assert_eq!(count(&mut client, ""), (MANY / 3, MANY / 3));
         agree(&mut client, MANY, |n| n % 3 == 2);
-        let again = command(&server, &arguments).output().expect("started");
+        let again = delete().output().expect("started");
         assert!(text(&again).starts_with("Deleted 0 entities"), "{}", text(&again));
-        verified(&mut server, embedded);
-        println!(
-            "a deletion on {} was interrupted {interrupted} times",
-            if embedded { "SQLite" } else { "PostgreSQL" }
-        );
+        server.kill();
+        if embedded {
+            server.check().expect("entities and indexes agree");
+        }
+        println!("a deletion on {} was interrupted {interrupted} times", name(embedded));
         assert!(interrupted > 0, "too little happened to show anything");
     }
 }

@@ -5,7 +5,7 @@ use super::reply::Reply;
 use super::router::{self, DeleteMany, Operation, QueryEntities, Refused};
 use super::{explain, index, ttl};
 use http::StatusCode;
-use rowhouse_query::Order;
+use rowhouse_query::{Filter, Order};
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, DeleteQuery, EntityQuery, Operation as EntityOperation, OrderPlace, Place,
@@ -75,16 +75,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::plain(StatusCode::NO_CONTENT))
         }
         Operation::QueryEntities(query) => query_entities(cx, query).await,
-        Operation::CountEntities { table, filter } => {
-            let counted = cx.tables.count(caller, &table, filter, cx.deadline).await?;
-            let mut reply = Reply::empty(StatusCode::OK);
-            reply.push("Content-Type", "text/plain;charset=utf-8");
-            let plan = format!("{}; examined={}; returned=0", counted.plan, counted.examined);
-            cx.push_plan(&mut reply, plan.clone());
-            reply.plan = Some(plan);
-            reply.body = counted.count.to_string().into_bytes();
-            Ok(reply)
-        }
+        Operation::CountEntities { table, filter } => count_entities(cx, &table, filter).await,
         Operation::Explain { query, text } => explain_query(cx, query, text).await,
         Operation::ListIndexes(table) => {
             let indexes = cx.tables.indexes(caller, &table).await?;
@@ -106,12 +97,14 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             let found = cx.tables.ttl(caller, &table).await?;
             Ok(Reply::plain_json(StatusCode::OK, &ttl::write(found.as_ref())))
         }
-        Operation::SetTtl(table, wanted) => {
-            cx.tables.set_ttl(caller, &table, wanted.clone()).await?;
-            Ok(match wanted {
-                Some(wanted) => Reply::plain_json(StatusCode::OK, &ttl::write(Some(&wanted))),
-                None => Reply::empty(StatusCode::NO_CONTENT),
-            })
+        Operation::SetTtl(table, Some(wanted)) => {
+            let told = ttl::write(Some(&wanted));
+            cx.tables.set_ttl(caller, &table, Some(wanted)).await?;
+            Ok(Reply::plain_json(StatusCode::OK, &told))
+        }
+        Operation::SetTtl(table, None) => {
+            cx.tables.set_ttl(caller, &table, None).await?;
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
         }
         Operation::DeleteMany(delete) => delete_many(cx, delete).await,
         Operation::GetEntity { table, key, select } => {
@@ -136,19 +129,36 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             cx.accounts.set_table_properties(cx.grant, cx.account, update).await?;
             Ok(Reply::plain(StatusCode::ACCEPTED))
         }
-        Operation::GetStats => {
-            // The grant is that of reading properties.
-            cx.accounts.table_properties(cx.grant, cx.account)?;
-            if !cx.secondary {
-                return Err(Failure::ParameterValue);
-            }
-            let (status, synced) = match cx.tables.synced().await {
-                Ok(synced) => ("live", Some(synced.unwrap_or(cx.now))),
-                Err(_) => ("unavailable", None),
-            };
-            Ok(Reply::xml(xml::stats::write(status, synced)))
-        }
+        Operation::GetStats => stats(cx).await,
     }
+}
+
+async fn stats(cx: Context<'_>) -> Result<Reply, Failure> {
+    // The grant is that of reading properties.
+    cx.accounts.table_properties(cx.grant, cx.account)?;
+    if !cx.secondary {
+        return Err(Failure::ParameterValue);
+    }
+    let (status, synced) = match cx.tables.synced().await {
+        Ok(synced) => ("live", Some(synced.unwrap_or(cx.now))),
+        Err(_) => ("unavailable", None),
+    };
+    Ok(Reply::xml(xml::stats::write(status, synced)))
+}
+
+async fn count_entities(
+    cx: Context<'_>,
+    table: &TableName,
+    filter: Option<Filter>,
+) -> Result<Reply, Failure> {
+    let counted = cx.tables.count(cx.caller(), table, filter, cx.deadline).await?;
+    let mut reply = Reply::empty(StatusCode::OK);
+    reply.push("Content-Type", "text/plain;charset=utf-8");
+    let plan = format!("{}; examined={}; returned=0", counted.plan, counted.examined);
+    cx.push_plan(&mut reply, plan.clone());
+    reply.plan = Some(plan);
+    reply.body = counted.count.to_string().into_bytes();
+    Ok(reply)
 }
 
 async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, Failure> {

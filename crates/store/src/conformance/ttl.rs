@@ -24,17 +24,21 @@ const HOUR: Duration = Duration::from_hours(1);
 const SWEEP_TIME: Duration = Duration::from_mins(2);
 
 /// So long after the Timestamp.
-fn after(after: Duration) -> Option<Ttl> {
-    Some(Ttl { property: None, after })
+fn after(after: Duration) -> Ttl {
+    Ttl { property: None, after }
 }
 
 /// When the property says.
-fn by(property: &str, after: Duration) -> Option<Ttl> {
-    Some(Ttl { property: Some(property.into()), after })
+fn by(property: &str, after: Duration) -> Ttl {
+    Ttl { property: Some(property.into()), after }
 }
 
-async fn set(store: &dyn Store, table: TableId, ttl: Option<Ttl>) {
-    store.set_ttl(table, ttl).await.expect("it can be set");
+async fn set(store: &dyn Store, table: TableId, ttl: Ttl) {
+    store.set_ttl(table, Some(ttl)).await.expect("it can be set");
+}
+
+async fn unset(store: &dyn Store, table: TableId) {
+    store.set_ttl(table, None).await.expect("it can be set");
 }
 
 /// So many seconds from now, or before.
@@ -69,23 +73,23 @@ pub async fn ttl_is_kept_as_set(engine: &dyn Engine) {
     assert_eq!(ttl_of(&*store, "Things").await, None);
     let month = after(30 * 24 * HOUR);
     set(&*store, things, month.clone()).await;
-    assert_eq!(ttl_of(&*store, "Things").await, month);
+    assert_eq!(ttl_of(&*store, "Things").await.as_ref(), Some(&month));
     let by_time = by("Größe_é", Duration::from_nanos(1_234_567_800));
     set(&*store, odd, by_time.clone()).await;
     set(&*store, odd, by_time.clone()).await;
     if let Some(reopened) = engine.reopen(Arc::clone(&store)).await {
         store = reopened;
     }
-    assert_eq!(ttl_of(&*store, "Things").await, month);
-    assert_eq!(ttl_of(&*store, "Odd").await, by_time);
-    set(&*store, things, None).await;
+    assert_eq!(ttl_of(&*store, "Things").await.as_ref(), Some(&month));
+    assert_eq!(ttl_of(&*store, "Odd").await.as_ref(), Some(&by_time));
+    unset(&*store, things).await;
     assert_eq!(ttl_of(&*store, "Things").await, None);
-    assert_eq!(ttl_of(&*store, "Odd").await, by_time);
+    assert_eq!(ttl_of(&*store, "Odd").await.as_ref(), Some(&by_time));
 
     store.drop_table(odd).await.expect("dropped");
     assert_eq!(refusal(store.set_ttl(odd, None).await), (0, Conflict::TableNotFound));
     let never = TableId(1 << 40);
-    assert_eq!(refusal(store.set_ttl(never, month).await), (0, Conflict::TableNotFound));
+    assert_eq!(refusal(store.set_ttl(never, Some(month)).await), (0, Conflict::TableNotFound));
     table(&*store, account, "Odd").await;
     assert_eq!(ttl_of(&*store, "Odd").await, None);
 }
@@ -215,7 +219,7 @@ pub async fn ttl_holds_from_when_it_is_set(engine: &dyn Engine) {
     set(&*store, table, after(5 * HOUR)).await;
     assert!(get(&*store, table, &place("a")).await.is_none());
     write(&*store, insert(table, "c", number(3))).await;
-    set(&*store, table, None).await;
+    unset(&*store, table).await;
     engine.clock().advance(100 * HOUR);
     assert!(get(&*store, table, &place("c")).await.is_some());
     write(&*store, command(table, &place("c"), Condition::Exists, Write::Merge(number(4)))).await;
@@ -254,7 +258,7 @@ pub async fn expired_values_are_free(engine: &dyn Engine) {
         read_all(&*store, table, 100).await.into_iter().map(|(_, row, _)| row).collect();
     assert_eq!(all, ["c", "e", "f", "living", "new"]);
     // Off: the holders are gone for good, so that no two entities have one value.
-    set(&*store, table, None).await;
+    unset(&*store, table).await;
     for index in [&unique, &other] {
         assert_agrees(&*store, table, index, "without expiry").await;
     }
@@ -294,7 +298,7 @@ pub async fn snapshot_leaves_out_what_expired(engine: &dyn Engine) {
     engine.clock().advance(10 * HOUR);
     let account = store.accounts().await.expect("listed")[0].id;
     let tables = view.tables(account).await.expect("listed");
-    assert_eq!(tables[0].ttl, after(HOUR));
+    assert_eq!(tables[0].ttl, Some(after(HOUR)));
     let found = view.scan(table, scan_all()).await.expect("the view can be read");
     assert_eq!(keys(&found), ["p/young"]);
     let counted = view.scan(table, Scan { take: Take::Count, ..scan_all() }).await;
@@ -351,7 +355,7 @@ pub async fn expired_entities_are_removed(engine: &dyn Engine) {
     assert!(!removed.contains("young"));
     assert!(deletes.iter().all(|change| change.table == table));
     // For good: they do not come back without the setting.
-    set(&*store, table, None).await;
+    unset(&*store, table).await;
     assert_eq!(read_all(&*store, table, 1000).await.len(), 1);
     assert_agrees(&*store, table, &index, "after it").await;
     let all = Scan { take: Take::Count, ..scan_all() };
@@ -408,7 +412,7 @@ pub async fn removing_spares_what_is_written_again(engine: &dyn Engine) {
     for index in [&index, &unique] {
         assert_agrees(&*store, table, index, "in the end").await;
     }
-    set(&*store, table, None).await;
+    unset(&*store, table).await;
     for index in [&index, &unique] {
         assert_agrees(&*store, table, index, "whatever is still there").await;
     }
