@@ -99,7 +99,7 @@ impl TableService {
         }
         let table = self.table(caller, &first.table).await.map_err(|error| error.at(0))?;
         let commands = operations.into_iter().map(|op| op.into_command(table.id)).collect();
-        match self.store.commit(Batch { commands }).await {
+        match self.store.commit(Batch::new(commands)).await {
             Ok(committed) => Ok(committed.timestamps),
             Err(StoreError::Rejected { index, reason }) => {
                 let error = TableError::from(StoreError::rejected(reason));

@@ -142,6 +142,10 @@ impl From<StoreError> for TableError {
                 Conflict::IndexNotFound => Self::IndexNotFound,
                 Conflict::TooManyIndexes => Self::TooManyIndexes,
                 Conflict::UniqueAcrossNodes => Self::UniqueAcrossNodes,
+                Conflict::QueueNotFound | Conflict::QueueExists | Conflict::MessageNotFound => {
+                    let text = format!("an engine answered a change of entities with: {reason}");
+                    Self::Unavailable(text.into())
+                }
             },
             StoreError::Busy => Self::Busy,
             StoreError::Unavailable(source) => Self::Unavailable(source),

@@ -178,7 +178,7 @@ impl Committer {
         }
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         let sequence = draft.marks.sequence;
-        Ok(Ok(Answer::Committed(Committed { sequence, timestamps })))
+        Ok(Ok(Answer::Committed(Committed { sequence, timestamps, messages: Vec::new() })))
     }
 
     /// Runs a command of a batch and tells the Timestamp of its entity.

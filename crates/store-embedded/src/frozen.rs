@@ -10,7 +10,8 @@ use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
+    Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
+    StoreError, Table, TableId,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,5 +91,19 @@ impl Snapshot for Frozen {
             scan::read(conn, &table, &scan, abandoned).map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await
+    }
+
+    async fn queues(&self, _: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn messages(
+        &self,
+        _: QueueId,
+        _: Option<MessagePlace>,
+        _: usize,
+        _: usize,
+    ) -> Result<MessagePage, StoreError> {
+        Err(StoreError::rejected(Conflict::QueueNotFound))
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum Refused {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct JobQueue {
     state: Mutex<State>,
     filled: Condvar,
     tuning: Tuning,
@@ -77,7 +77,7 @@ struct State {
     waiting: bool,
 }
 
-impl Queue {
+impl JobQueue {
     pub(crate) fn new(tuning: Tuning) -> Self {
         Self { state: Mutex::default(), filled: Condvar::new(), tuning }
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn full_means_refused_and_closed_means_drained() {
-        let queue = Queue::new(Tuning { queue_jobs: 3, group_commands: 2, ..Tuning::default() });
+        let queue = JobQueue::new(Tuning { queue_jobs: 3, group_commands: 2, ..Tuning::default() });
         for _ in 0..3 {
             queue.push(job()).unwrap();
         }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_but_one_job_always_fits() {
-        let queue = Queue::new(Tuning { queue_bytes: 1, group_bytes: 1, ..Tuning::default() });
+        let queue = JobQueue::new(Tuning { queue_bytes: 1, group_bytes: 1, ..Tuning::default() });
         queue.push(job()).unwrap();
         assert!(matches!(queue.push(job()), Err(Refused::Full)));
         let mut group = Vec::new();

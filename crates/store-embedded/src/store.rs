@@ -10,7 +10,7 @@ use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
 use crate::log;
-use crate::queue::{Answer, Job, Queue, Refused, Work};
+use crate::queue::{Answer, Job, JobQueue, Refused, Work};
 use crate::reader::Readers;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
@@ -22,11 +22,11 @@ use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, IndexState, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError,
-    Table, TableId, Walk, WalkPage,
+    IndexId, IndexState, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId,
+    Scan, Snapshot, Store, StoreError, Table, TableId, Walk, WalkPage,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
 };
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -98,7 +98,7 @@ pub struct EmbeddedStore {
 pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
     pub(crate) health: Health,
-    pub(crate) queue: Queue,
+    pub(crate) queue: JobQueue,
     pub(crate) scans: Scans,
     pub(crate) catalogue: ArcSwap<Catalogue>,
     pub(crate) checkpoints: Requests,
@@ -187,7 +187,7 @@ impl EmbeddedStore {
         let shared = Arc::new(Shared {
             tuning,
             health: Health::default(),
-            queue: Queue::new(tuning),
+            queue: JobQueue::new(tuning),
             scans: Scans::default(),
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
@@ -430,6 +430,43 @@ impl Store for EmbeddedStore {
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
         self.read(move |conn, shared, _| weigh::weigh(conn, shared, table, &extent, bound)).await
+    }
+
+    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn create_queue(
+        &self,
+        _: AccountId,
+        _: &QueueName,
+        _: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

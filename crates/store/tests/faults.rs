@@ -8,12 +8,12 @@ use rowhouse_store::conformance::{Engine, random, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
-    StoreError, Table, TableId, Walk, WalkPage, Write,
+    Conflict, Extent, Index, IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
+    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Walk, WalkPage, Write,
 };
 use rowhouse_types::{
-    AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, Record, Rows, StoredPolicy,
-    TableName, Timestamp,
+    AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, QueueName, Record, Rows,
+    StoredPolicy, TableName, Timestamp,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -282,6 +282,56 @@ impl Store for Faulty {
             }
             extent => self.inner.weigh(table, extent, bound).await,
         }
+    }
+
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        self.inner.queue(account, name).await
+    }
+
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        self.inner.queues(account, from, limit).await
+    }
+
+    async fn create_queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        self.inner.create_queue(account, name, metadata).await
+    }
+
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        self.inner.drop_queue(queue).await
+    }
+
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        self.inner.set_metadata(queue, metadata).await
+    }
+
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        self.inner.set_queue_policies(queue, policies).await
+    }
+
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.inner.peek(queue, limit).await
+    }
+
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.inner.message_count(queue).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

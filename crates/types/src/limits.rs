@@ -12,6 +12,15 @@ pub const ACCOUNT_NAME_CHARS_MIN: usize = 3;
 /// Longest account name, in characters. Azure.
 pub const ACCOUNT_NAME_CHARS_MAX: usize = 24;
 
+/// Shortest name of a queue, in characters. Azure.
+pub const QUEUE_NAME_CHARS_MIN: usize = 3;
+/// Longest name of a queue, in characters. Azure.
+pub const QUEUE_NAME_CHARS_MAX: usize = 63;
+/// Longest text of a message, in bytes of UTF-8. Azure.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Most messages that one request gets or peeks at. Azure.
+pub const MESSAGES_MAX: usize = 32;
+
 /// Longest PartitionKey or RowKey, in UTF-16 code units. Azure documents "1 KiB" and "1,024 characters".
 pub const KEY_UTF16_UNITS_MAX: usize = 1024;
 /// Longest property name, in UTF-16 code units. Azure.

@@ -180,7 +180,7 @@ impl Side {
 
     async fn commit(&mut self, changes: &[Change]) -> Result<Answer, TestCaseError> {
         let commands = changes.iter().map(|change| self.command(change)).collect();
-        let committed = match self.store.commit(Batch { commands }).await {
+        let committed = match self.store.commit(Batch::new(commands)).await {
             Ok(committed) => committed,
             Err(error) => return answer(Err(error)),
         };
