@@ -6,7 +6,7 @@
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
 use crate::index::declare;
-use crate::queue::Answer;
+use crate::jobs::Answer;
 use crate::schema::Marks;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{

@@ -9,8 +9,8 @@ use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
 use crate::entity::{Effect, Place};
 use crate::index::{build, entries};
+use crate::jobs::{Answer, Job, Outcome, Reply, Work};
 use crate::log;
-use crate::queue::{Answer, Job, Outcome, Reply, Work};
 use crate::schema::Marks;
 use crate::store::Shared;
 use crate::sweep::{self, Chore, Note};
@@ -49,7 +49,7 @@ impl Committer {
     pub(crate) fn run(mut self) -> Option<Connection> {
         let shared = Arc::clone(&self.shared);
         let mut jobs = Vec::new();
-        while shared.queue.take(&mut jobs) {
+        while shared.jobs.take(&mut jobs) {
             self.group(std::mem::take(&mut jobs));
             if shared.health.has_failed() {
                 return None;

@@ -9,8 +9,8 @@ use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
+use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::log;
-use crate::queue::{Answer, Job, JobQueue, Refused, Work};
 use crate::reader::Readers;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
@@ -98,7 +98,7 @@ pub struct EmbeddedStore {
 pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
     pub(crate) health: Health,
-    pub(crate) queue: JobQueue,
+    pub(crate) jobs: JobQueue,
     pub(crate) scans: Scans,
     pub(crate) catalogue: ArcSwap<Catalogue>,
     pub(crate) checkpoints: Requests,
@@ -187,7 +187,7 @@ impl EmbeddedStore {
         let shared = Arc::new(Shared {
             tuning,
             health: Health::default(),
-            queue: JobQueue::new(tuning),
+            jobs: JobQueue::new(tuning),
             scans: Scans::default(),
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
@@ -240,7 +240,7 @@ impl EmbeddedStore {
             free_pages: counters.free_pages.load(Ordering::Relaxed),
             groups: counters.groups.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
-            queued: self.shared.queue.len() as u64,
+            queued: self.shared.jobs.len() as u64,
         }
     }
 
@@ -248,7 +248,7 @@ impl EmbeddedStore {
     async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
         self.shared.health.writable()?;
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work, reply }) {
+        match self.shared.jobs.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Err(StoreError::Busy),
             Err(Refused::Closed) => return Err(self.shared.health.refusal()),
@@ -281,7 +281,7 @@ impl Shared {
     /// Stops acknowledging anything, for ever.
     pub(crate) fn fail(&self, what: &str) {
         self.health.fail(what);
-        for job in self.queue.abandon() {
+        for job in self.jobs.abandon() {
             let _ = job.reply.send(Err(self.health.refusal()));
         }
     }
@@ -568,7 +568,7 @@ fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result
     let Some(running) = running.take() else { return Ok(()) };
     let Running { notes, sweeper, committer, checkpoints, scans, directory } = running;
     shared.health.close();
-    shared.queue.close();
+    shared.jobs.close();
     shared.scans.close();
     // Whoever waits for a change learns that none will come.
     shared.committed.send_modify(|_| {});

@@ -9,7 +9,7 @@ use crate::committer::Fault;
 use crate::entity::remove_large;
 use crate::index::build::{self, Chunk};
 use crate::index::find;
-use crate::queue::{Answer, Job, Refused, Work};
+use crate::jobs::{Answer, Job, Refused, Work};
 use crate::schema;
 use crate::store::Shared;
 use crate::tuning::Tuning;
@@ -191,7 +191,7 @@ impl Sweeper {
     /// Waits until the committer has little to do, but no longer than this.
     fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
         let start = Instant::now();
-        while self.shared.tuning.sweep_queue < self.shared.queue.len() && start.elapsed() < patience
+        while self.shared.tuning.sweep_queue < self.shared.jobs.len() && start.elapsed() < patience
         {
             self.pause(self.shared.tuning.sweep_pause)?;
         }
@@ -201,7 +201,7 @@ impl Sweeper {
     /// Has the committer do something; none if it did not.
     fn put(&mut self, work: Work) -> Result<Option<Answer>, Ended> {
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work, reply }) {
+        match self.shared.jobs.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Ok(None),
             Err(Refused::Closed) => return Err(Ended),
