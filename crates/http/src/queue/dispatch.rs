@@ -72,6 +72,8 @@ async fn bare(cx: Context<'_>, caller: Caller<'_>, wanted: Bare) -> Result<Reply
             let (queue, count) = cx.queues.metadata(caller, &queue).await?;
             let mut reply = Reply::plain(StatusCode::OK);
             reply.headers.push(NO_CACHE);
+            // The answer to HEAD says it too.
+            reply.push("Content-Length", "0");
             reply.push("x-ms-approximate-messages-count", count.to_string());
             for (name, value) in &queue.metadata {
                 let name = [metadata::PREFIX, name].concat();
