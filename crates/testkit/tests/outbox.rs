@@ -56,9 +56,8 @@ fn message(text: &str) -> String {
 }
 
 fn body(parts: &[Part]) -> String {
-    let mut text = String::from(
-        "--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n",
-    );
+    let mut text =
+        String::from("--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n");
     for Part { line, headers, body } in parts {
         let _ = write!(
             text,
@@ -119,7 +118,10 @@ fn entities_and_messages_together() {
     assert_eq!(text.matches("Content-Type: application/xml").count(), 2, "{text}");
     assert_eq!(text.matches("Content-ID: 7").count(), 2, "{text}");
     assert_eq!(text.matches("<QueueMessagesList><QueueMessage><MessageId>").count(), 2, "{text}");
-    assert_eq!((rows(&server), texts(&server)), (2, vec!["one".to_owned(), "two &amp; more".into()]));
+    assert_eq!(
+        (rows(&server), texts(&server)),
+        (2, vec!["one".to_owned(), "two &amp; more".into()])
+    );
     // What was told of a message is what its owner needs.
     let first = target(&text);
     let response = batch(&server, &[insert(&server, "3"), delete(&server, &first)]);
@@ -137,15 +139,13 @@ fn all_or_none() {
     let server = serve(&[]);
     assert_eq!(statuses(&batch(&server, &[insert(&server, "there")])), [204]);
     let ok = put(&server, "orders/messages", "never");
-    let gone = format!("orders/messages/{}?popreceipt=AAAAAAAAAAE%3D", "917274f0-d51e-4768-9892-e6fdb9663621");
-    let elsewhere = Part {
-        line: ok.line.replace(DEV_ACCOUNT, "otheraccount"),
-        ..ok.clone()
-    };
-    let secondary = Part {
-        line: ok.line.replace(DEV_ACCOUNT, "devstoreaccount1-secondary"),
-        ..ok.clone()
-    };
+    let gone = format!(
+        "orders/messages/{}?popreceipt=AAAAAAAAAAE%3D",
+        "917274f0-d51e-4768-9892-e6fdb9663621"
+    );
+    let elsewhere = Part { line: ok.line.replace(DEV_ACCOUNT, "otheraccount"), ..ok.clone() };
+    let secondary =
+        Part { line: ok.line.replace(DEV_ACCOUNT, "devstoreaccount1-secondary"), ..ok.clone() };
     let other = |method: &str, rest: &str| Part {
         line: format!("{method} {}/{rest}", queue_url(&server)),
         ..ok.clone()
@@ -153,21 +153,99 @@ fn all_or_none() {
     let long = "x".repeat(65_537);
     let cases = [
         ("exists", vec![ok.clone(), insert(&server, "there")], 409, "EntityAlreadyExists", 1),
-        ("no queue", vec![insert(&server, "a"), put(&server, "missing/messages", "x")], 404, "QueueNotFound", 1),
-        ("no message", vec![insert(&server, "a"), ok.clone(), delete(&server, &gone)], 404, "MessageNotFound", 2),
-        ("no id", vec![insert(&server, "a"), delete(&server, "orders/messages/x?popreceipt=AAAA")], 404, "MessageNotFound", 1),
-        ("no receipt", vec![ok.clone(), delete(&server, "orders/messages/x")], 400, "MissingRequiredQueryParameter", 1),
-        ("bad receipt", vec![ok.clone(), delete(&server, "orders/messages/x?popreceipt=x")], 400, "InvalidQueryParameterValue", 1),
-        ("range", vec![insert(&server, "a"), put(&server, "orders/messages?visibilitytimeout=-1", "x")], 400, "OutOfRangeQueryParameterValue", 1),
-        ("name", vec![put(&server, "Orders/messages", "x"), insert(&server, "a")], 400, "InvalidResourceName", 0),
-        ("no xml", vec![insert(&server, "a"), Part { body: "x".into(), ..ok.clone() }], 400, "InvalidXmlDocument", 1),
-        ("too long", vec![insert(&server, "a"), put(&server, "orders/messages", &long)], 413, "RequestBodyTooLarge", 1),
+        (
+            "no queue",
+            vec![insert(&server, "a"), put(&server, "missing/messages", "x")],
+            404,
+            "QueueNotFound",
+            1,
+        ),
+        (
+            "no message",
+            vec![insert(&server, "a"), ok.clone(), delete(&server, &gone)],
+            404,
+            "MessageNotFound",
+            2,
+        ),
+        (
+            "no id",
+            vec![insert(&server, "a"), delete(&server, "orders/messages/x?popreceipt=AAAA")],
+            404,
+            "MessageNotFound",
+            1,
+        ),
+        (
+            "no receipt",
+            vec![ok.clone(), delete(&server, "orders/messages/x")],
+            400,
+            "MissingRequiredQueryParameter",
+            1,
+        ),
+        (
+            "bad receipt",
+            vec![ok.clone(), delete(&server, "orders/messages/x?popreceipt=x")],
+            400,
+            "InvalidQueryParameterValue",
+            1,
+        ),
+        (
+            "range",
+            vec![insert(&server, "a"), put(&server, "orders/messages?visibilitytimeout=-1", "x")],
+            400,
+            "OutOfRangeQueryParameterValue",
+            1,
+        ),
+        (
+            "name",
+            vec![put(&server, "Orders/messages", "x"), insert(&server, "a")],
+            400,
+            "InvalidResourceName",
+            0,
+        ),
+        (
+            "no xml",
+            vec![insert(&server, "a"), Part { body: "x".into(), ..ok.clone() }],
+            400,
+            "InvalidXmlDocument",
+            1,
+        ),
+        (
+            "too long",
+            vec![insert(&server, "a"), put(&server, "orders/messages", &long)],
+            413,
+            "RequestBodyTooLarge",
+            1,
+        ),
         ("account", vec![insert(&server, "a"), elsewhere], 403, "AuthorizationFailure", 1),
-        ("secondary", vec![insert(&server, "a"), secondary], 403, "InsufficientAccountPermissions", 1),
-        ("update", vec![insert(&server, "a"), other("PUT", &format!("{gone}&visibilitytimeout=0"))], 400, "InvalidInput", 1),
-        ("clear", vec![insert(&server, "a"), other("DELETE", "orders/messages")], 400, "InvalidInput", 1),
+        (
+            "secondary",
+            vec![insert(&server, "a"), secondary],
+            403,
+            "InsufficientAccountPermissions",
+            1,
+        ),
+        (
+            "update",
+            vec![insert(&server, "a"), other("PUT", &format!("{gone}&visibilitytimeout=0"))],
+            400,
+            "InvalidInput",
+            1,
+        ),
+        (
+            "clear",
+            vec![insert(&server, "a"), other("DELETE", "orders/messages")],
+            400,
+            "InvalidInput",
+            1,
+        ),
         ("create", vec![insert(&server, "a"), other("PUT", "other")], 400, "InvalidInput", 1),
-        ("partitions", vec![insert(&server, "a"), ok.clone(), insert_into(&server, "q", "a")], 400, "CommandsInBatchActOnDifferentPartitions", 2),
+        (
+            "partitions",
+            vec![insert(&server, "a"), ok.clone(), insert_into(&server, "q", "a")],
+            400,
+            "CommandsInBatchActOnDifferentPartitions",
+            2,
+        ),
     ];
     for (what, parts, status, code, index) in cases {
         let response = batch(&server, &parts);
@@ -180,7 +258,11 @@ fn all_or_none() {
     // Messages count among the operations.
     let many = vec![ok.clone(); 101];
     let response = batch(&server, &many);
-    assert!(response.text().contains("99:The batch request operation exceeds"), "{}", response.text());
+    assert!(
+        response.text().contains("99:The batch request operation exceeds"),
+        "{}",
+        response.text()
+    );
     assert_eq!(statuses(&batch(&server, &many[..100])).len(), 100);
     assert_eq!(texts(&server).len(), 32);
 }
@@ -189,7 +271,8 @@ fn all_or_none() {
 fn who_may() {
     let server = serve(&[]);
     let key = base64::engine::general_purpose::STANDARD.decode(DEV_KEY).unwrap();
-    let first = server.queue_client().request("POST", "orders/messages", &[], message("x").as_bytes());
+    let first =
+        server.queue_client().request("POST", "orders/messages", &[], message("x").as_bytes());
     let target = target(&first.text());
     let ask = |token: String| {
         let parts = [

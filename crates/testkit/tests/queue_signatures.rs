@@ -132,7 +132,11 @@ fn each_letter_of_a_queues_signature() {
             if path.starts_with("orders") {
                 let other = with_token(&path.replacen("orders", "others", 1), &token);
                 let response = send(&server, method, &other, &[], body);
-                assert_eq!(allowed(&response), Err("AuthenticationFailed".into()), "{method} {path}");
+                assert_eq!(
+                    allowed(&response),
+                    Err("AuthenticationFailed".into()),
+                    "{method} {path}"
+                );
             }
         }
     }
@@ -218,7 +222,8 @@ fn a_right_signature_is_held_to_its_terms() {
         let token = sign::queue_sas(DEV_ACCOUNT, &key(), &fields).to_string();
         send(&server, "GET", &with_token("orders/messages?peekonly=true", &token), &[], "")
     };
-    let frame = "<AuthenticationErrorDetail>Signature not valid in the specified time frame: Start [";
+    let frame =
+        "<AuthenticationErrorDetail>Signature not valid in the specified time frame: Start [";
     let cases = [
         ("expired", ask(&|f| f.expiry = "2002-01-01".into()), "AuthenticationFailed", frame),
         ("not yet valid", ask(&|f| f.start = FAR.into()), "AuthenticationFailed", frame),
