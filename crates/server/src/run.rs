@@ -11,7 +11,7 @@ use crate::figures::observe;
 use crate::master_key::MasterKey;
 use crate::{ADMIN_TOKEN_FILE, VERSION, files, logging, restore, signals};
 use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
-use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
+use rowhouse_http::admin::{Admin, ClusterSource, Endpoints, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{
@@ -246,7 +246,7 @@ impl Server {
             metrics,
             tokens,
             loopback: config.admin_host.is_loopback(),
-            endpoint: table_url.clone(),
+            endpoints: Endpoints { table: table_url.clone(), queue: queue_url.clone() },
         };
         let listeners = vec![
             tokio::spawn(table.serve(Arc::new(table_handler), stopped.clone())),
