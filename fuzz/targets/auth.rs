@@ -1,10 +1,10 @@
 //! Credentials: the first line is the Authorization header, the second the date, the third the path, the
-//! fourth the query. Nothing panics.
+//! fourth the query. Nothing panics, whichever service is asked.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rowhouse_auth::{Credentials, Request, parse};
+use rowhouse_auth::{Credentials, Request, Service, parse};
 use rowhouse_types::{StoredPolicy, Timestamp};
 use rowhouse_wire::uri::Query;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,21 +21,27 @@ fuzz_target!(|text: &str| {
         "x-ms-date" => Some(date).filter(|text| !text.is_empty()),
         _ => None,
     };
-    let request =
-        Request { method: "GET", account: "acct", path, query: query.pairs(), header: &header };
+    let headers = [("x-ms-date", date), ("X-MS-Meta-a", path), ("content-length", "0")];
+    for service in [Service::Table, Service::Queue { queue: "orders", headers: &headers }] {
+        let (method, account, query) = ("GET", "acct", query.pairs());
+        exercise(&Request { method, account, path, query, header: &header, service });
+    }
+});
+
+fn exercise(request: &Request<'_>) {
     let now = Timestamp::parse_iso("2022-06-27T15:25:14Z").expect("a legal time");
     let (peer, keys): (_, [&[u8]; 1]) = (IpAddr::V4(Ipv4Addr::LOCALHOST), [b"a key"]);
-    match parse(&request) {
+    match parse(request) {
         Ok(Credentials::SharedKey(shared)) => {
-            let _ = shared.verify(&request, &keys, now, SKEW_SECONDS);
+            let _ = shared.verify(request, &keys, now, SKEW_SECONDS);
         }
         Ok(Credentials::AccountSas(sas)) => {
-            let _ = sas.verify(&request, &keys);
+            let _ = sas.verify(request, &keys);
             let _ = sas.terms().check(now, peer, true);
-            let _ = sas.table_grant();
+            let _ = sas.grant();
         }
         Ok(Credentials::TableSas(sas)) => {
-            let _ = sas.verify(&request, &keys);
+            let _ = sas.verify(request, &keys);
             let _ = (sas.table(), sas.range());
             let policy = StoredPolicy {
                 id: "policy".into(),
@@ -50,6 +56,15 @@ fuzz_target!(|text: &str| {
                 }
             }
         }
+        Ok(Credentials::QueueSas(sas)) => {
+            let _ = sas.verify(request, &keys);
+            if let Ok(terms) = sas.resolve(None) {
+                let _ = sas.grant(&terms);
+            }
+        }
         Ok(Credentials::Bearer | Credentials::Anonymous) | Err(_) => {}
     }
-});
+    if let Ok(credentials) = parse(request) {
+        let _ = credentials.explain(request);
+    }
+}

@@ -57,7 +57,7 @@ enum Action {
         #[arg(long, value_name = "BASE64")]
         key: Option<String>,
     },
-    /// Remove an account with all its tables.
+    /// Remove an account with all its tables and queues.
     Remove {
         /// Its name.
         name: String,
@@ -135,7 +135,7 @@ fn tell(action: &Action, answer: &Value) -> String {
         Action::Rotate { name, slot, .. } => {
             format!("Key {slot} of {name} is now\n{}\n", text(&answer["key"]))
         }
-        Action::Remove { name, .. } => format!("Removed {name} with all its tables.\n"),
+        Action::Remove { name, .. } => format!("Removed {name} with all its tables and queues.\n"),
     }
 }
 
@@ -146,12 +146,15 @@ fn account(answer: &Value) -> String {
     if let Some([first, second]) = answer["keys"].as_array().map(Vec::as_slice) {
         let (first, second) = (text(first), text(second));
         let scheme = endpoint.split_once("://").map_or("http", |(scheme, _)| scheme);
+        // A server of before had none.
+        let queues = answer["queue_endpoint"].as_str();
+        let queues = queues.map(|url| format!("QueueEndpoint={url};")).unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = write!(
             out,
             "Key 1     {first}\nKey 2     {second}\n\nConnection string:\n\
              DefaultEndpointsProtocol={scheme};AccountName={name};AccountKey={first};\
-             TableEndpoint={endpoint};\n"
+             {queues}TableEndpoint={endpoint};\n"
         );
     }
     out
@@ -163,10 +166,10 @@ fn confirm(name: &str) -> Result<(), Failure> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return Err(format!(
-            "removing {name} removes all its tables: add --yes if that is what you want"
+            "removing {name} removes all its tables and queues: add --yes if that is what you want"
         ));
     }
-    output::print(&format!("Remove {name} with all its tables? Type its name: "));
+    output::print(&format!("Remove {name} with all its tables and queues? Type its name: "));
     let mut line = String::new();
     let read = input.lock().read_line(&mut line);
     if read.is_ok() && line.trim() == name { Ok(()) } else { Err("nothing was removed".to_owned()) }
@@ -186,11 +189,12 @@ mod tests {
             "created": "today",
             "keys": ["YQ==", "Yg=="],
             "endpoint": "https://127.0.0.1:10002/shop",
+            "queue_endpoint": "https://127.0.0.1:10001/shop",
         });
         let show = Action::Show { name: "shop".into(), keys: true };
         let expected = "Name      shop\nCreated   today\nKey 1     YQ==\nKey 2     Yg==\n\n\
             Connection string:\nDefaultEndpointsProtocol=https;AccountName=shop;AccountKey=YQ==;\
-            TableEndpoint=https://127.0.0.1:10002/shop;\n";
+            QueueEndpoint=https://127.0.0.1:10001/shop;TableEndpoint=https://127.0.0.1:10002/shop;\n";
         assert_eq!(tell(&show, &answer), expected);
     }
 

@@ -217,7 +217,9 @@ fn servers_behind_the_load_balancer_are_alike() {
     for (name, service) in services.map() {
         let command = service.names_at("command");
         if command.first() == Some(&"serve") {
-            assert!(balancer.contains(&format!("server {name}:10002 ")), "{name}");
+            for port in [10001, 10002] {
+                assert!(balancer.contains(&format!("server {name}:{port} ")), "{name} {port}");
+            }
             commands.insert(command.join(" "));
         }
     }

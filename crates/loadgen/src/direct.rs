@@ -138,23 +138,23 @@ impl Load {
                 return Ok(page.rows.len() as u64 == query.rows && page.next.is_none());
             }
             Operation::Insert(key) => {
-                let batch = Batch { commands: vec![insert(&self.inserts, key)] };
+                let batch = Batch::of(insert(&self.inserts, key));
                 connection.commit(&self.inserts, batch).await?;
             }
             Operation::Batch(first) => {
                 let keys = (0..OPERATIONS).map(|row| Key { row: first.row + row, ..first });
                 let commands = keys.map(|key| insert(&self.inserts, key)).collect();
-                connection.commit(&self.inserts, Batch { commands }).await?;
+                connection.commit(&self.inserts, Batch::new(commands)).await?;
             }
             Operation::Replace(key, revision) => {
                 let write = Write::Put(record::entity(key, revision));
                 let commands = vec![command(&self.data, record::key(key), Condition::Any, write)];
-                connection.commit(&self.data, Batch { commands }).await?;
+                connection.commit(&self.data, Batch::new(commands)).await?;
             }
             Operation::Merge(key, revision) => {
                 let (key, write) = (record::key(key), Write::Merge(record::change(revision)));
                 let commands = vec![command(&self.data, key, Condition::Exists, write)];
-                connection.commit(&self.data, Batch { commands }).await?;
+                connection.commit(&self.data, Batch::new(commands)).await?;
             }
         }
         Ok(true)

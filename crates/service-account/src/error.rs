@@ -58,6 +58,9 @@ impl From<StoreError> for AccountError {
                 | Conflict::IndexNotFound
                 | Conflict::TooManyIndexes
                 | Conflict::UniqueAcrossNodes
+                | Conflict::QueueNotFound
+                | Conflict::QueueExists
+                | Conflict::MessageNotFound
                 | Conflict::TooManyProperties => Self::Unavailable(
                     format!("an engine answered a change of an account with: {reason}").into(),
                 ),

@@ -76,7 +76,7 @@ impl Applier {
     async fn send(&mut self, in_flight: usize) -> Result<(), BackupError> {
         self.wait_until_fewer_than(in_flight).await?;
         self.bytes = 0;
-        let batch = Batch { commands: std::mem::take(&mut self.batch) };
+        let batch = Batch::new(std::mem::take(&mut self.batch));
         self.in_flight.spawn(commit(Arc::clone(&self.store), batch));
         Ok(())
     }

@@ -185,7 +185,7 @@ async fn delete(
             write: Write::Delete,
         };
         let commands = group.iter().map(command).collect();
-        let (index, reason) = match store.commit(Batch { commands }).await {
+        let (index, reason) = match store.commit(Batch::new(commands)).await {
             Ok(_) => return Ok(group.len() as u64),
             Err(StoreError::Rejected { index, reason }) => (index, reason),
             Err(error) => return Err(error),

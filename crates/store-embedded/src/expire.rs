@@ -12,7 +12,7 @@
 use crate::catalogue::Catalogue;
 use crate::committer::{Fault, expire};
 use crate::entity::with_record;
-use crate::queue::{Job, Refused, Work};
+use crate::jobs::{Job, Refused, Work};
 use crate::scan::{FROM, text};
 use crate::sweep::{Ended, Sweeper};
 use rowhouse_store::{Batch, Conflict, StoreError, TableId, Ttl};
@@ -198,7 +198,7 @@ impl Sweeper {
     ) -> Result<Result<(), Option<usize>>, Ended> {
         let commands = keys.iter().map(|key| expire(table, key.clone())).collect();
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work: Work::Batch(Batch { commands }), reply }) {
+        match self.shared.jobs.push(Job { work: Work::Batch(Batch::new(commands)), reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Ok(Err(None)),
             Err(Refused::Closed) => return Err(Ended),

@@ -5,12 +5,14 @@
 
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
+use crate::queue;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
+    Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
+    StoreError, Table, TableId,
 };
 use rowhouse_types::Timestamp;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ pub(crate) struct Frozen {
     place: u64,
     /// When it was taken.
     now: Timestamp,
+    tick: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
 }
@@ -50,7 +53,7 @@ impl Frozen {
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });
-        Ok(Self { place: marks.sequence, now, catalogue, scans })
+        Ok(Self { place: marks.sequence, now, tick: marks.tick, catalogue, scans })
     }
 }
 
@@ -93,6 +96,28 @@ impl Snapshot for Frozen {
         let now = self.now;
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
             scan::read(conn, &table, &scan, now, abandoned).map_err(Fault::into_store_error)
+        };
+        self.scans.ask(PAGES, read).await
+    }
+
+    async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue.queues(account, "").cloned().collect())
+    }
+
+    async fn messages(
+        &self,
+        queue: QueueId,
+        from: Option<MessagePlace>,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<MessagePage, StoreError> {
+        if self.catalogue.queue_by_id(queue).is_none() {
+            return Err(StoreError::rejected(Conflict::QueueNotFound));
+        }
+        let tick = self.tick;
+        let read = move |conn: &_, _: &_, _: &dyn Fn() -> bool| {
+            let page = queue::read::page(conn, queue, from, (limit, max_bytes), tick);
+            page.map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await
     }

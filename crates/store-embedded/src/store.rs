@@ -10,8 +10,9 @@ use crate::expire::Expiring;
 use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
+use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::log;
-use crate::queue::{Answer, Job, Queue, Refused, Work};
+use crate::queue::{self, dead::Dead};
 use crate::reader::Readers;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
@@ -23,11 +24,12 @@ use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, IndexState, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError,
-    Table, TableId, Ttl, Walk, WalkPage,
+    IndexId, IndexState, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId,
+    Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
+    Timestamp,
 };
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -100,12 +102,13 @@ pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Health,
-    pub(crate) queue: Queue,
+    pub(crate) jobs: JobQueue,
     pub(crate) scans: Scans,
     pub(crate) catalogue: ArcSwap<Catalogue>,
     pub(crate) checkpoints: Requests,
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
+    pub(crate) dead: Dead,
     pub(crate) records: Cache,
     /// The last batch that is committed, as long as changes are kept.
     pub(crate) committed: watch::Sender<u64>,
@@ -191,12 +194,13 @@ impl EmbeddedStore {
             tuning,
             clock: Arc::clone(&clock),
             health: Health::default(),
-            queue: Queue::new(tuning),
+            jobs: JobQueue::new(tuning),
             scans: Scans::default(),
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
             counters: Counters::default(),
             readers: Readers::new(point_connections, marks.sequence),
+            dead: Dead::default(),
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
             frozen: AtomicUsize::new(0),
@@ -215,7 +219,7 @@ impl EmbeddedStore {
             conn: sweep_connection,
         };
         let committer =
-            Committer { conn, marks, shared: Arc::clone(&shared), clock, sweeper: notes.clone() };
+            Committer { conn, marks, shared: Arc::clone(&shared), sweeper: notes.clone() };
         let for_checkpoints = Arc::clone(&shared);
         let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
@@ -245,7 +249,7 @@ impl EmbeddedStore {
             free_pages: counters.free_pages.load(Ordering::Relaxed),
             groups: counters.groups.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
-            queued: self.shared.queue.len() as u64,
+            queued: self.shared.jobs.len() as u64,
         }
     }
 
@@ -253,7 +257,7 @@ impl EmbeddedStore {
     async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
         self.shared.health.writable()?;
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work, reply }) {
+        match self.shared.jobs.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Err(StoreError::Busy),
             Err(Refused::Closed) => return Err(self.shared.health.refusal()),
@@ -286,7 +290,7 @@ impl Shared {
     /// Stops acknowledging anything, for ever.
     pub(crate) fn fail(&self, what: &str) {
         self.health.fail(what);
-        for job in self.queue.abandon() {
+        for job in self.jobs.abandon() {
             let _ = job.reply.send(Err(self.health.refusal()));
         }
     }
@@ -448,6 +452,63 @@ impl Store for EmbeddedStore {
         self.read(move |conn, shared, _| weigh::weigh(conn, shared, table, &extent, bound)).await
     }
 
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue()?.queue(account, name).cloned())
+    }
+
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue()?.queues(account, from).take(limit).cloned().collect())
+    }
+
+    async fn create_queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        let name = name.clone();
+        match self.change(Change::CreateQueue { account, name, metadata }).await? {
+            Answer::Queue(queue) => Ok(queue),
+            other => unreachable!("a new queue is answered with {other:?}"),
+        }
+    }
+
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        self.change(Change::DropQueue(queue)).await.map(drop)
+    }
+
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        self.change(Change::SetMetadata(queue, metadata)).await.map(drop)
+    }
+
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        self.change(Change::SetQueuePolicies(queue, policies)).await.map(drop)
+    }
+
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.read(move |conn, shared, abandoned| {
+            queue::read::peek(conn, shared, queue, limit, abandoned)
+        })
+        .await
+    }
+
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.read(move |conn, shared, _| queue::read::count(conn, shared, queue)).await
+    }
+
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
         Ok(self.catalogue()?.account(name).cloned())
     }
@@ -547,7 +608,7 @@ fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result
     let Some(running) = running.take() else { return Ok(()) };
     let Running { notes, sweeper, committer, checkpoints, scans, directory } = running;
     shared.health.close();
-    shared.queue.close();
+    shared.jobs.close();
     shared.scans.close();
     // Whoever waits for a change learns that none will come.
     shared.committed.send_modify(|_| {});

@@ -57,7 +57,7 @@ fn writer_process() {
                     let put = Write::Put(record(count, 0));
                     let count_up = common::write(things, "counters", row, condition, put);
                     let commands = rows.chain([count_up]).collect();
-                    store.commit(Batch { commands }).await.unwrap();
+                    store.commit(Batch::new(commands)).await.unwrap();
                     let line = format!("\nACK {round} {writer} {n} {count}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }

@@ -7,7 +7,8 @@ use crate::pool::{Pool, Session};
 use crate::{catalogue, log, scan};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Conflict, Page, Scan, Snapshot, StoreError, Table, TableId,
+    Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
+    StoreError, Table, TableId,
 };
 use rowhouse_types::Timestamp;
 use std::fmt;
@@ -97,5 +98,19 @@ impl Snapshot for Frozen {
         let next = if rows < scan.limit { rows + rows / 4 } else { 2 * scan.limit };
         self.rows.store(next.clamp(LEAST_ROWS, MOST_ROWS), Ordering::Relaxed);
         Ok(page)
+    }
+
+    async fn queues(&self, _: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn messages(
+        &self,
+        _: QueueId,
+        _: Option<MessagePlace>,
+        _: usize,
+        _: usize,
+    ) -> Result<MessagePage, StoreError> {
+        Err(StoreError::rejected(Conflict::QueueNotFound))
     }
 }

@@ -10,11 +10,12 @@ use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Ttl, Walk, WalkPage,
+    IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId, Scan, Snapshot,
+    Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
+    Timestamp,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -131,6 +132,43 @@ impl Store for PostgresReplica {
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
         self.reader.weigh(table, &extent, bound).await
+    }
+
+    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn create_queue(
+        &self,
+        _: AccountId,
+        _: &QueueName,
+        _: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

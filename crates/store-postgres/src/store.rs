@@ -20,12 +20,13 @@ use rowhouse_env::{Clock, Random};
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Extent, Index, IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store,
-    StoreError, Table, TableId, Ttl, Walk, WalkPage, Write,
+    Conflict, Extent, Index, IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
+    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage, Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
+    Timestamp,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -369,7 +370,7 @@ impl Store for PostgresStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let _open = self.enter()?;
         if batch.commands.is_empty() {
-            return Ok(Committed { sequence: 0, timestamps: Vec::new() });
+            return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
         let (commands, indexed) = self.locate(batch).await.map_err(Fault::of_a_read)?;
         let outcome = self.in_time(self.commit_located(&commands, indexed.as_ref())).await?;
@@ -379,7 +380,7 @@ impl Store for PostgresStore {
             .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
         let mut timestamps = vec![timestamp; commands.len()];
         self.follow_restored(&commands, &mut timestamps).await.map_err(Fault::after_a_write)?;
-        Ok(Committed { sequence: timestamp.ticks(), timestamps })
+        Ok(Committed { sequence: timestamp.ticks(), timestamps, messages: Vec::new() })
     }
 
     async fn table(
@@ -483,6 +484,43 @@ impl Store for PostgresStore {
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
         self.reader.weigh(table, &extent, bound).await
+    }
+
+    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn create_queue(
+        &self,
+        _: AccountId,
+        _: &QueueName,
+        _: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
+    }
+
+    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
+        Err(StoreError::unavailable("no queues yet"))
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

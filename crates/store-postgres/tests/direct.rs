@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn of(commands: Vec<Command>) -> Batch {
-    Batch { commands }
+    Batch::new(commands)
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Load {
             let partition = format!("{worker}-{turn}");
             let began = Instant::now();
             let commands = commands(self.table, &partition, turn);
-            let outcome = outcome(self.store.commit(Batch { commands }).await);
+            let outcome = outcome(self.store.commit(Batch::new(commands)).await);
             self.batches.lock().expect("not poisoned").push((partition, outcome));
             self.take_note(began, outcome).await;
         }
@@ -353,7 +353,7 @@ fn what_the_database_gives_up_is_unknown_only_if_it_may_have_been_committed() {
         let mixed = vec![put(&one, Condition::Absent), put(&two, Condition::Any)];
         let (single, mixed, read) = tokio::join!(
             store.commit(Batch::of(put(&one, Condition::Absent))),
-            store.commit(Batch { commands: mixed }),
+            store.commit(Batch::new(mixed)),
             store.get(table, &one),
         );
         assert_eq!(outcome(single), Outcome::Unknown);

@@ -365,7 +365,7 @@ fn a_replica_reads_through_indexes() {
         let name = "m".parse().expect("a legal name");
         assert!(replica.create_index(table, &name, index_of(&["m"])).await.is_err());
         assert!(replica.drop_index(table, index.id).await.is_err());
-        assert!(replica.commit(Batch { commands: vec![] }).await.is_err());
+        assert!(replica.commit(Batch::default()).await.is_err());
         let unknown = Lookup { index: rowhouse_store::IndexId(99), spans: vec![only(b"x")] };
         let lost = replica.scan(table, scan_through(vec![unknown])).await;
         assert!(matches!(lost, Err(StoreError::Rejected { reason: Conflict::IndexNotFound, .. })));

@@ -2,13 +2,16 @@
 
 use crate::catalogue::TableId;
 use crate::error::Conflict;
+use crate::queue::{Message, MessageAction, MessageCommand, QueueId};
 use rowhouse_types::{EntityKey, Etag, Record, Timestamp};
 
-/// Commands that take effect together or not at all, in order.
+/// Commands that take effect together or not at all, in order: those of entities, then those of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Run one after the other.
+    /// Changes of entities, run one after the other.
     pub commands: Vec<Command>,
+    /// Changes of messages, run after those. Their positions go on where those of the entities end.
+    pub messages: Vec<MessageCommand>,
 }
 
 /// One change, with the condition under which it may be made.
@@ -65,6 +68,8 @@ pub struct Committed {
     pub sequence: u64,
     /// The new Timestamp of each command's entity, in order.
     pub timestamps: Vec<Timestamp>,
+    /// The messages that were put, taken or updated, as they are now, in order.
+    pub messages: Vec<Message>,
 }
 
 impl Condition {
@@ -81,8 +86,18 @@ impl Condition {
 }
 
 impl Batch {
+    /// Changes of entities.
+    pub fn new(commands: Vec<Command>) -> Self {
+        Self { commands, messages: Vec::new() }
+    }
+
     /// A batch of one.
     pub fn of(command: Command) -> Self {
-        Self { commands: vec![command] }
+        Self::new(vec![command])
+    }
+
+    /// A change of messages alone.
+    pub fn of_message(queue: QueueId, action: MessageAction) -> Self {
+        Self { commands: Vec::new(), messages: vec![MessageCommand { queue, action }] }
     }
 }

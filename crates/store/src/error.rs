@@ -74,6 +74,15 @@ pub enum Conflict {
     /// Only the entities of one partition are on one node.
     #[error("a unique index across nodes must name PartitionKey")]
     UniqueAcrossNodes,
+    /// No such queue, or no longer.
+    #[error("the queue does not exist")]
+    QueueNotFound,
+    /// A queue of that name is there.
+    #[error("the queue exists")]
+    QueueExists,
+    /// No such message, or no longer, or it has another receipt.
+    #[error("the message does not exist")]
+    MessageNotFound,
     /// A merge would exceed 252 properties.
     #[error("the entity would have too many properties")]
     TooManyProperties,

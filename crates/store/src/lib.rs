@@ -1,6 +1,6 @@
 //! The contract between services and engines: what a store promises, in a few methods.
 //!
-//! At the level of accounts, tables and entities, so that an engine may keep filters, indexes and routing
+//! At the level of accounts, tables, entities, queues and messages, so that an engine may keep filters, indexes and routing
 //! in its own language. Every promise below has a test in `conformance`, which every engine
 //! passes; promises hold for all engines unless marked *single-node*.
 //!
@@ -11,6 +11,7 @@ mod catalogue;
 mod changes;
 mod error;
 mod index;
+mod queue;
 mod scan;
 mod snapshot;
 mod ttl;
@@ -25,6 +26,9 @@ pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
 pub use changes::{Change, Changes, ChangesWanted, Kept};
 pub use error::{BoxError, Conflict, StoreError};
 pub use index::{Built, EntryPlace, Extent, Index, IndexId, IndexState, Lookup, Walk, WalkPage};
+pub use queue::{
+    Message, MessageAction, MessageCommand, MessagePage, MessagePlace, Metadata, Queue, QueueId,
+};
 pub use rowhouse_query::index::IndexKeys;
 pub use scan::{Page, Scan, Take};
 pub use snapshot::Snapshot;
@@ -32,13 +36,14 @@ pub use ttl::{Expiry, Ttl};
 
 use async_trait::async_trait;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName, Timestamp,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
+    Timestamp,
 };
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Durable storage of accounts, tables and entities, ordered by partition key and then row key.
+/// Durable storage of accounts, tables, entities, ordered by partition key and then row key, and queues of messages.
 ///
 /// Object-safe: configuration chooses the engine at start. Conveniences are built on top of these
 /// few methods. Whatever returns `Ok` after changing something would survive a power cut. A change is
@@ -56,12 +61,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// whether or not the entity at that place still exists.
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
 
-    /// Runs every command of the batch, or none: entities of any tables and partitions.
+    /// Runs every command of the batch, or none: entities of any tables and partitions, then messages of any queues.
     ///
     /// The only write path of data: one insert is a batch of one. Commands carry their own conditions and
     /// see the effects of those before them; the first that fails is named by position. A command on a
     /// table that has been dropped fails with [`Conflict::TableNotFound`], whoever looked the table up
-    /// before. Batches are serialisable: there is one order that explains every answer.
+    /// before; one on a queue, with [`Conflict::QueueNotFound`]. Batches are serialisable: there is one order that explains every answer.
     ///
     /// The Timestamps given out rise strictly: an entity's ETag never repeats, not even after a delete, a
     /// restart or a wall clock set back.
@@ -142,6 +147,52 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Fails with [`Conflict::IndexNotFound`] if an index is not there or not ready.
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError>;
 
+    /// Looks a queue up by name.
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError>;
+
+    /// At most `limit` queues of the account in the order of their names, from that text on.
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError>;
+
+    /// Creates a queue under an id that was never used before.
+    ///
+    /// Fails with [`Conflict::QueueExists`] or [`Conflict::AccountNotFound`].
+    async fn create_queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
+    ) -> Result<Arc<Queue>, StoreError>;
+
+    /// Drops a queue: its name is free and its messages are unreachable at once; their space comes back in the
+    /// background. Fails with [`Conflict::QueueNotFound`].
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError>;
+
+    /// Replaces what a queue's users say about it. Fails with [`Conflict::QueueNotFound`].
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError>;
+
+    /// Replaces the access policies of a queue. Fails with [`Conflict::QueueNotFound`].
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError>;
+
+    /// The messages that [`MessageAction::Take`] would give out next, at most so many. Fails with [`Conflict::QueueNotFound`].
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError>;
+
+    /// How many messages a queue has, visible or not; never fewer than there are. Those that have expired may be among
+    /// them until they are swept. Fails with [`Conflict::QueueNotFound`].
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError>;
+
     /// Looks an account up by name.
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError>;
 
@@ -167,7 +218,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError>;
 
-    /// Removes an account with all its tables. Fails with [`Conflict::AccountNotFound`].
+    /// Removes an account with all its tables and queues. Fails with [`Conflict::AccountNotFound`].
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError>;
 
     /// A view of everything as it is now, which later changes do not alter.

@@ -1,6 +1,9 @@
 //! Everything that a store holds, as it was at one moment.
 
-use crate::{Account, AccountId, Page, Scan, StoreError, Table, TableId};
+use crate::{
+    Account, AccountId, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, StoreError, Table,
+    TableId,
+};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -23,4 +26,18 @@ pub trait Snapshot: fmt::Debug + Send + Sync {
     /// As [`crate::Store::scan`]; all pages are of the same moment, at which it is judged what has expired, too. Indexes are not part of it: tables name theirs, and a
     /// [`Scan::through`] fails with [`crate::Conflict::IndexNotFound`].
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
+
+    /// All queues of the account, in the order of their names.
+    async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError>;
+
+    /// Messages of a queue, visible or not: those from that place on, in an order of the engine's choosing, no more
+    /// than so many and none after so many bytes of text, but at least one. Those that had expired by the latest commit are not
+    /// among them. Fails with [`crate::Conflict::QueueNotFound`].
+    async fn messages(
+        &self,
+        queue: QueueId,
+        from: Option<MessagePlace>,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<MessagePage, StoreError>;
 }

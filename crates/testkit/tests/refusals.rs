@@ -63,14 +63,20 @@ fn a_second_server_on_the_same_directory() {
 fn a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("an address").port().to_string();
-    for flag in ["--table-port", "--admin-port"] {
+    let flags = ["--table-port", "--queue-port", "--admin-port"];
+    for flag in flags {
         let directory = tempfile::tempdir().expect("a temporary directory");
         // The later flag wins where both are given; otherwise the refusal would be about that.
         let mut command = Command::new(binary());
         command.args(["serve", "--data"]).arg(directory.path().join("data"));
-        let other = if flag == "--table-port" { "--admin-port" } else { "--table-port" };
-        let output = command.args([flag, &port, other, "0"]).output().expect("it can be run");
+        command.args([flag, &port]);
+        for other in flags.into_iter().filter(|other| *other != flag) {
+            command.args([other, "0"]);
+        }
+        let output = command.output().expect("it can be run");
         assert_refused(&output, &["in use", &port]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(flag), "{text}");
     }
 }
 

@@ -156,6 +156,46 @@ impl fmt::Display for IndexName {
     }
 }
 
+/// Name of a queue: 3 to 63 lower-case letters, digits and `-`, which stands alone and between others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueName(Box<str>);
+
+impl QueueName {
+    /// Checks the text and takes it over. Characters come before length.
+    pub fn new(text: impl AsRef<str> + Into<Box<str>>) -> Result<Self, NameError> {
+        let (min, max) = (limits::QUEUE_NAME_CHARS_MIN, limits::QUEUE_NAME_CHARS_MAX);
+        let bytes = text.as_ref().as_bytes();
+        check_bytes(text.as_ref(), |index, byte| match byte {
+            b'-' => index > 0 && index + 1 < bytes.len() && bytes[index - 1] != b'-',
+            _ => byte.is_ascii_lowercase() || byte.is_ascii_digit(),
+        })?;
+        let actual = bytes.len();
+        if actual < min || max < actual {
+            return Err(NameError::Length { actual, min, max });
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for QueueName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Name of a storage account: 3 to 24 lower-case letters and digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountName(Box<str>);
@@ -255,6 +295,29 @@ mod tests {
         for (rule, input, expected) in cases {
             let actual = input.parse::<TableName>().map(drop);
             assert_eq!(&actual, expected, "{rule}: {input:?}");
+        }
+    }
+
+    #[test]
+    fn queue_name_rules() {
+        let (longest, too_long) = ("a".repeat(63), "a".repeat(64));
+        for good in ["abc", "a-b", "0-9-a", "123", &longest] {
+            assert!(good.parse::<QueueName>().is_ok(), "{good:?}");
+        }
+        let (min, max) = (3, 63);
+        let cases: &[(&str, NameError)] = &[
+            ("ab", Length { actual: 2, min, max }),
+            ("", Length { actual: 0, min, max }),
+            (&too_long, Length { actual: 64, min, max }),
+            ("Abc", Character('A')),
+            ("a_b", Character('_')),
+            ("-ab", Character('-')),
+            ("ab-", Character('-')),
+            ("a--b", Character('-')),
+            ("schlänge", Character('ä')),
+        ];
+        for (bad, expected) in cases {
+            assert_eq!(&bad.parse::<QueueName>().unwrap_err(), expected, "{bad:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Accounts over the admin API: JSON in, a call of the account service, JSON out.
 
+use super::Endpoints;
 use super::answer::{Problem, empty, json};
 use crate::Response;
 use http::StatusCode;
@@ -10,7 +11,7 @@ use rowhouse_types::AccountName;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// An account as the API shows it. Keys, and the endpoint that belongs beside them in a connection
+/// An account as the API shows it. Keys, and the endpoints that belong beside them in a connection
 /// string, appear only where a call is about keys.
 #[derive(Debug, Serialize)]
 struct AccountBody<'a> {
@@ -20,6 +21,8 @@ struct AccountBody<'a> {
     keys: Option<[String; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_endpoint: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,23 +82,23 @@ pub(super) async fn show(
 pub(super) async fn keys(
     service: &AccountService,
     name: &AccountName,
-    endpoint: &str,
+    endpoints: &Endpoints,
 ) -> Result<Response, Problem> {
-    Ok(json(StatusCode::OK, &view(&*find(service, name).await?, Some(endpoint))))
+    Ok(json(StatusCode::OK, &view(&*find(service, name).await?, Some(endpoints))))
 }
 
 /// Creates an account. Its keys are told to, and can be chosen by, only who may handle keys: then
-/// there is an endpoint to tell with them.
+/// there are endpoints to tell with them.
 pub(super) async fn create(
     service: &AccountService,
     new: NewAccount,
-    endpoint: Option<&str>,
+    endpoints: Option<&Endpoints>,
 ) -> Result<Response, Problem> {
-    if new.keys.is_some() && endpoint.is_none() {
+    if new.keys.is_some() && endpoints.is_none() {
         return Err(Problem::scope(super::Scope::Keys));
     }
     let account = service.create(&new.name, new.keys).await.map_err(problem)?;
-    Ok(json(StatusCode::CREATED, &view(&account, endpoint)))
+    Ok(json(StatusCode::CREATED, &view(&account, endpoints)))
 }
 
 pub(super) async fn remove(
@@ -142,13 +145,14 @@ pub(super) fn slot_number(slot: KeySlot) -> u8 {
     }
 }
 
-fn view<'a>(account: &'a AccountView, endpoint: Option<&str>) -> AccountBody<'a> {
+fn view<'a>(account: &'a AccountView, endpoints: Option<&Endpoints>) -> AccountBody<'a> {
     let name = account.name.as_str();
     AccountBody {
         name,
         created: account.created.iso7(),
-        keys: endpoint.map(|_| account.keys.each_ref().map(AccountKey::to_base64)),
-        endpoint: endpoint.map(|endpoint| format!("{endpoint}/{name}")),
+        keys: endpoints.map(|_| account.keys.each_ref().map(AccountKey::to_base64)),
+        endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.table)),
+        queue_endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.queue)),
     }
 }
 

@@ -37,6 +37,15 @@ use token::Bearer;
 /// Whether the store takes writes; if not, a sentence that says why.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// URLs of the services; an account follows as a segment of the path.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    /// Of the Table service.
+    pub table: String,
+    /// Of the Queue service.
+    pub queue: String,
+}
+
 /// Answers on the admin listener.
 pub struct Admin {
     /// Accounts, which the API manages.
@@ -53,9 +62,8 @@ pub struct Admin {
     pub tokens: Tokens,
     /// Whether the listener can only be reached from this machine.
     pub loopback: bool,
-    /// URL of the Table service, for connection strings; an account follows as a segment of the
-    /// path.
-    pub endpoint: String,
+    /// Where the services are, for connection strings.
+    pub endpoints: Endpoints,
 }
 
 impl fmt::Debug for Admin {
@@ -256,7 +264,7 @@ impl Admin {
             }
             Call::ListAccounts => accounts::list(&self.accounts).await,
             Call::ShowAccount(name) => accounts::show(&self.accounts, name).await,
-            Call::ShowKeys(name) => accounts::keys(&self.accounts, name, &self.endpoint).await,
+            Call::ShowKeys(name) => accounts::keys(&self.accounts, name, &self.endpoints).await,
             Call::RemoveAccount(name) => accounts::remove(&self.accounts, name).await,
             Call::ShowCluster => cluster::show(&self.cluster).await,
             Call::RotateKey(name, slot) => {
@@ -267,8 +275,8 @@ impl Admin {
                 let body = body(request).await?;
                 let new = accounts::NewAccount::parse(&body)?;
                 *subject = Some(new.name.clone());
-                let endpoint = bearer.may(Scope::Keys).then_some(self.endpoint.as_str());
-                accounts::create(&self.accounts, new, endpoint).await
+                let endpoints = bearer.may(Scope::Keys).then_some(&self.endpoints);
+                accounts::create(&self.accounts, new, endpoints).await
             }
         };
         response.map(body::whole)

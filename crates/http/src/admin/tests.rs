@@ -69,7 +69,10 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
         metrics: Arc::default(),
         tokens: Tokens::load(&file, &SeededRandom::new(1)).unwrap(),
         loopback,
-        endpoint: "http://127.0.0.1:10002".to_owned(),
+        endpoints: Endpoints {
+            table: "http://127.0.0.1:10002".to_owned(),
+            queue: "http://127.0.0.1:10001".to_owned(),
+        },
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), tls, limits).unwrap();
     let address = listener.local_addr();
@@ -275,6 +278,7 @@ async fn accounts_live() {
     let (_, shown) = server.call(KEYS, "GET", "/v1/accounts/shop/keys", "").await;
     assert_eq!(shown["keys"], shop["keys"]);
     assert_eq!(shown["endpoint"], "http://127.0.0.1:10002/shop");
+    assert_eq!(shown["queue_endpoint"], "http://127.0.0.1:10001/shop");
 
     let path = "/v1/accounts/shop/keys/2/rotate";
     let (status, rotated) = server.call(KEYS, "POST", path, "").await;

@@ -53,7 +53,7 @@ fn building_process() {
                         put(things, "claims", &writer.to_string(), claimed),
                         put(things, "many", &format!("{other:05}"), record(claim, 10)),
                     ];
-                    match store.commit(Batch { commands }).await {
+                    match store.commit(Batch::new(commands)).await {
                         Ok(_) => {
                             let line = format!("\nACK {writer} {claim}\n");
                             std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
@@ -81,7 +81,7 @@ async fn a_killed_build_goes_on() {
     for start in (0..2000).step_by(100) {
         let rows =
             (start..start + 100).map(|n| put(things, "many", &format!("{n:05}"), record(n, 10)));
-        store.commit(Batch { commands: rows.collect() }).await.unwrap();
+        store.commit(Batch::new(rows.collect())).await.unwrap();
     }
     store.close().await.unwrap();
     drop(store);

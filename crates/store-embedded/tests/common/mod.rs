@@ -79,7 +79,7 @@ pub(crate) fn write(
 }
 
 pub(crate) async fn commit(store: &dyn Store, commands: Vec<Command>) -> Timestamp {
-    store.commit(Batch { commands }).await.unwrap().timestamps[0]
+    store.commit(Batch::new(commands)).await.unwrap().timestamps[0]
 }
 
 /// Everything in the range, or as much as a page takes.

@@ -79,7 +79,7 @@ pub fn put(table: TableId, key: &EntityKey, record: Record) -> Command {
 /// Commits, and tries again as long as the store is busy.
 pub async fn commit(store: &dyn Store, commands: Vec<Command>) -> Result<Committed, StoreError> {
     loop {
-        match store.commit(Batch { commands: commands.clone() }).await {
+        match store.commit(Batch::new(commands.clone())).await {
             Err(StoreError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
             result => return result,
         }

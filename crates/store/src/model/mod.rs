@@ -5,19 +5,20 @@
 //! handle; speed is no concern of it.
 
 mod indexes;
+mod queues;
 mod state;
 
 use self::state::{Effects, State};
 use crate::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, Kept, NewAccount, Page, Placement, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Ttl, Walk, WalkPage,
+    IndexId, Kept, Message, MessagePage, MessagePlace, Metadata, NewAccount, Page, Placement,
+    Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_types::{
-    AccountName, EntityKey, FoldedName, IndexName, Record, StoredPolicy, TableName,
+    AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,13 +71,22 @@ impl Store for ModelStore {
         let mut state = self.state()?;
         let timestamp = self.clock.now().max(state.last_timestamp.next());
         let mut effects = Effects::default();
-        for (index, command) in batch.commands.into_iter().enumerate() {
-            state.run(command, timestamp, &mut effects).map_err(|error| match error {
+        let at = |index: usize| {
+            move |error| match error {
                 StoreError::Rejected { reason, .. } => StoreError::Rejected { index, reason },
                 other => other,
-            })?;
+            }
+        };
+        let entities = batch.commands.len();
+        for (index, command) in batch.commands.into_iter().enumerate() {
+            state.run(command, timestamp, &mut effects).map_err(at(index))?;
         }
-        let Effects { entities, timestamps, changes } = effects;
+        for (index, command) in batch.messages.into_iter().enumerate() {
+            effects.queues.run(&state, command, timestamp).map_err(at(entities + index))?;
+        }
+        let Effects { entities, timestamps, changes, queues } = effects;
+        state.last_place += queues.places;
+        state.messages.extend(queues.queues);
         for ((table, key), record) in entities {
             let entities = state.entities.entry(table).or_default();
             match record {
@@ -84,12 +94,13 @@ impl Store for ModelStore {
                 None => entities.remove(&key),
             };
         }
-        state.last_timestamp = timestamps.iter().fold(timestamp, |latest, it| latest.max(*it));
+        state.last_timestamp =
+            timestamps.iter().fold(timestamp.max(queues.latest), |latest, it| latest.max(*it));
         state.last_sequence += 1;
         if state.retention.is_some() {
             state.changes.extend(changes.into_iter().map(|change| (timestamp, change)));
         }
-        Ok(Committed { sequence: state.last_sequence, timestamps })
+        Ok(Committed { sequence: state.last_sequence, timestamps, messages: queues.told })
     }
 
     async fn table(
@@ -191,6 +202,63 @@ impl Store for ModelStore {
         self.state()?.weigh(table, &extent, bound)
     }
 
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        Ok(self.state()?.queue(account, name))
+    }
+
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        let by_name = self.state()?.queues_of(account);
+        let listed = by_name.into_iter().filter(|(name, _)| from <= name.as_str());
+        Ok(listed.take(limit).map(|(_, queue)| queue).collect())
+    }
+
+    async fn create_queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        self.state()?.create_queue(account, name, metadata, self.clock.now())
+    }
+
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        self.state()?.drop_queue(queue)
+    }
+
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        self.state()?.change_queue(queue, |queue| queue.metadata = metadata)
+    }
+
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        self.state()?.change_queue(queue, |queue| queue.policies = policies)
+    }
+
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        let state = self.state()?;
+        let now = self.clock.now().max(state.last_timestamp);
+        state.peek(queue, limit, now)
+    }
+
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        let state = self.state()?;
+        let now = self.clock.now().max(state.last_timestamp);
+        let existing = state.messages(queue)?.values().filter(|message| message.exists(now));
+        Ok(existing.count() as u64)
+    }
+
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
         Ok(self.state()?.accounts.get(name).cloned().map(Arc::new))
     }
@@ -252,6 +320,9 @@ impl Store for ModelStore {
         state.tables.retain(|_, table| table.account != account);
         let State { tables, entities, .. } = &mut *state;
         entities.retain(|table, _| tables.contains_key(table));
+        state.queues.retain(|_, queue| queue.account != account);
+        let State { queues, messages, .. } = &mut *state;
+        messages.retain(|queue, _| queues.contains_key(queue));
         Ok(())
     }
 
@@ -326,5 +397,19 @@ impl Snapshot for Frozen {
             return Err(StoreError::rejected(Conflict::IndexNotFound));
         }
         self.0.scan(table, &scan)
+    }
+
+    async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(self.0.queues_of(account).into_values().collect())
+    }
+
+    async fn messages(
+        &self,
+        queue: QueueId,
+        from: Option<MessagePlace>,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<MessagePage, StoreError> {
+        self.0.message_page(queue, from, limit, max_bytes)
     }
 }

@@ -1,9 +1,10 @@
 //! Everything that the model knows, how it is read and how a command changes it.
 
 use super::indexes::entries_in;
+use super::queues::{Messages, QueueEffects};
 use crate::{
     Account, AccountId, Change, Changes, ChangesWanted, Command, Condition, Conflict, IndexId,
-    Page, Scan, StoreError, Table, TableId, Take, Write,
+    Page, Queue, QueueId, Scan, StoreError, Table, TableId, Take, Write,
 };
 use rowhouse_types::{
     AccountName, Direction, EntityKey, FoldedName, KeyRange, LimitExceeded, Position, Record, Row,
@@ -21,9 +22,13 @@ pub(super) struct State {
     pub(super) last_account: u32,
     pub(super) last_table: u64,
     pub(super) last_index: u64,
+    pub(super) last_queue: u64,
+    pub(super) last_place: u64,
     pub(super) accounts: BTreeMap<AccountName, Account>,
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
     pub(super) entities: BTreeMap<TableId, BTreeMap<EntityKey, Record>>,
+    pub(super) queues: BTreeMap<QueueId, Arc<Queue>>,
+    pub(super) messages: BTreeMap<QueueId, Messages>,
     /// How many entities there were when an index was declared.
     pub(super) entered: BTreeMap<IndexId, u64>,
     /// How long changes are kept, if they are; all after that place, each with when it was made.
@@ -38,6 +43,7 @@ pub(super) struct Effects {
     pub(super) entities: BTreeMap<(TableId, EntityKey), Option<Record>>,
     pub(super) timestamps: Vec<Timestamp>,
     pub(super) changes: Vec<Change>,
+    pub(super) queues: QueueEffects,
 }
 
 impl State {

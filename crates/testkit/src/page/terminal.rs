@@ -17,11 +17,12 @@ use tempfile::TempDir;
 const WITHIN: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Where the Table service and the admin API are, on every page.
+/// Where the services and the admin API are, on every page.
 const TABLE_PORT: u16 = 10_002;
+const QUEUE_PORT: u16 = 10_001;
 const ADMIN_PORT: u16 = 10_003;
 /// The ports that pages give to a second server.
-const MORE_PORTS: [u16; 2] = [10_012, 10_013];
+const MORE_PORTS: [u16; 3] = [10_011, 10_012, 10_013];
 
 /// Each command has a shell of its own: it finds what the one before has left, and leaves it to the next.
 const FIND: &str = r#"[ ! -e "$HOME/left" ] || . "$HOME/left""#;
@@ -69,8 +70,9 @@ impl Terminal {
         fs::write(home.path().join(".curlrc"), "silent\nshow-error\n").expect("it can be written");
         let mut terminal =
             Self { home, ports: free_ports(), variables: Vec::new(), running: Vec::new() };
-        let (table, admin) = (terminal.ports[0].1, terminal.ports[1].1);
+        let [table, queue, admin] = [0, 1, 2].map(|index| terminal.ports[index].1);
         terminal.set("ROWHOUSE_TABLE_PORT", table.to_string());
+        terminal.set("ROWHOUSE_QUEUE_PORT", queue.to_string());
         terminal.set("ROWHOUSE_ADMIN_PORT", admin.to_string());
         terminal.set("ROWHOUSE_ADMIN", format!("http://127.0.0.1:{admin}"));
         terminal.set("ROWHOUSE_CONNECTION", development(table));
@@ -297,7 +299,7 @@ fn development(port: u16) -> String {
 
 /// A free port for each of those that pages use, all held until all are known.
 fn free_ports() -> Vec<(u16, u16)> {
-    let pages = [TABLE_PORT, ADMIN_PORT].into_iter().chain(MORE_PORTS);
+    let pages = [TABLE_PORT, QUEUE_PORT, ADMIN_PORT].into_iter().chain(MORE_PORTS);
     let held: Vec<_> = pages
         .map(|page| (page, TcpListener::bind("127.0.0.1:0").expect("there is a free port")))
         .collect();

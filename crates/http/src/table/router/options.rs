@@ -1,7 +1,7 @@
 //! The options of a request that several operations have: filter, order, pages.
 
 use super::super::error::Failure;
-use super::super::head::Head;
+use crate::front::head::Head;
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{OrderPlace, Place, TableError};
 use rowhouse_types::{Position, limits};
