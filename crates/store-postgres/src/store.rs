@@ -1,6 +1,6 @@
 //! The store: every method of the contract, on the parts beside it.
 
-use crate::batch::{self, Located, Outcome, Partition};
+use crate::batch::{self, Located, Outcome, Partition, Work};
 use crate::cache::{Cache, Known};
 use crate::entity::{self, Done, Place};
 use crate::fault::Fault;
@@ -10,17 +10,20 @@ use crate::key;
 use crate::load::{self, Kind};
 use crate::membership::Membership;
 use crate::nodes::Nodes;
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, Options, QueueClock};
 use crate::pool::{self, Pool, Session};
+use crate::queue::{self, Now};
 use crate::reader::Reader;
+use crate::ticks::Tick;
 use crate::{catalogue, log, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Extent, Index, IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
-    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Walk, WalkPage, Write,
+    Conflict, Extent, Index, IndexId, Kept, Message, MessageCommand, Metadata, NewAccount, Page,
+    Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Walk, WalkPage,
+    Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
@@ -48,6 +51,7 @@ pub struct PostgresStore {
     clock: Arc<dyn Clock>,
     membership: Arc<Membership>,
     write_within: Duration,
+    queue_clock: QueueClock,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -93,11 +97,13 @@ impl PostgresStore {
         let membership =
             Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
-        let write_within = options.write_within;
+        let Options { write_within, queue_clock, .. } = options;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
+        let of_sweeper = Arc::clone(&membership);
+        let now = move || now(queue_clock, || of_sweeper.now());
         let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(sweep::keep_sweeping(pool.clone(), now)),
             tokio::spawn(log::keep_trimming(pool)),
         ];
         if distributed {
@@ -115,6 +121,7 @@ impl PostgresStore {
             clock,
             membership,
             write_within,
+            queue_clock,
             open: RwLock::new(()),
             background: Mutex::new(background),
             build,
@@ -183,10 +190,10 @@ impl PostgresStore {
     }
 
     /// Every command, with where its entity lives; a table with indexes that are kept, if one is known to have any.
-    async fn locate(&self, batch: Batch) -> Result<(Vec<Located>, Option<Known>), Fault> {
+    async fn locate(&self, commands: Vec<Command>) -> Result<(Vec<Located>, Option<Known>), Fault> {
         let mut placements: HashMap<TableId, Placement> = HashMap::new();
         let mut indexed = None;
-        for (index, Command::Entity { table, .. }) in batch.commands.iter().enumerate() {
+        for (index, Command::Entity { table, .. }) in commands.iter().enumerate() {
             if placements.contains_key(table) {
                 continue;
             }
@@ -204,22 +211,29 @@ impl PostgresStore {
             };
             placements.insert(*table, placement);
         }
-        let commands = batch::locate(batch, |Command::Entity { table, key, .. }| Partition {
+        let commands = batch::locate(commands, |Command::Entity { table, key, .. }| Partition {
             table: catalogue::number(*table).unwrap_or(-1),
             home: key::home(*table, &placements[table], key.partition.as_str()),
         });
         Ok((commands, indexed))
     }
 
+    /// What counts as now for messages that are read.
+    fn now(&self) -> Now {
+        now(self.queue_clock, || self.membership.now())
+    }
+
     async fn commit_located(
         &self,
         commands: &[Located],
         indexed: Option<&Known>,
+        messages: &[MessageCommand],
     ) -> Result<Outcome, Fault> {
-        let home = commands.first().map_or(0, |located| located.partition.home);
+        let of_queue = || messages.first().map_or(0, |command| queue::number(command.queue));
+        let home = commands.first().map_or_else(of_queue, |located| located.partition.home);
         let (session, meter) = self.reader.nodes.session_at(home, Kind::Write).await?;
-        let outcome = self.commit_on(&session, commands, indexed).await?;
-        meter.answered(commands.len());
+        let outcome = self.commit_on(&session, commands, indexed, messages).await?;
+        meter.answered(commands.len() + messages.len());
         Ok(outcome)
     }
 
@@ -228,9 +242,11 @@ impl PostgresStore {
         session: &Session,
         commands: &[Located],
         indexed: Option<&Known>,
+        messages: &[MessageCommand],
     ) -> Result<Outcome, Fault> {
         let cluster = self.reader.nodes.is_cluster();
         let tried = match indexed {
+            _ if !messages.is_empty() => Ok(None),
             None => self.as_statement(session, commands).await,
             Some(known) if !cluster => self.as_insert(session, commands, known).await,
             Some(_) => Ok(None),
@@ -241,9 +257,17 @@ impl PostgresStore {
             Ok(None) | Err(Fault::Rejected(_, Conflict::TableNotFound)) => {}
             Err(fault) => return Err(fault),
         }
+        let alone = commands.is_empty() && queue::write::is_one_statement(messages);
         for attempt in 1.. {
-            let tick = self.membership.tick().await?;
-            match batch::as_transaction(session, commands, tick, cluster).await {
+            let tick = self.membership.tick_of(queue::write::places(messages)).await?;
+            let now = now(self.queue_clock, || tick.at);
+            let work = Work { commands, messages, now };
+            let done = if alone {
+                of_messages(session, work, tick).await
+            } else {
+                batch::as_transaction(session, work, tick, cluster).await
+            };
+            match done {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }
@@ -262,8 +286,9 @@ impl PostgresStore {
         &self,
         commands: &[Located],
         timestamps: &mut [Timestamp],
+        messages: &[MessageCommand],
     ) -> Result<(), Fault> {
-        let mut latest = None;
+        let mut latest = queue::write::latest_restored(messages).map(Timestamp::ticks);
         for (located, timestamp) in commands.iter().zip(timestamps) {
             if let Command::Entity { write: Write::Restore(record), .. } = &located.command {
                 *timestamp = record.as_ref().timestamp();
@@ -298,7 +323,7 @@ impl PostgresStore {
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
         match index::insert_entity(session, place, key, record, tick, known).await {
-            Ok(true) => Ok(Some(Outcome { tick: tick.at })),
+            Ok(true) => Ok(Some(Outcome::of(tick))),
             Ok(false) => Err(Conflict::EntityExists.into()),
             // A unique index has the values: of which entity, the transaction tells.
             Err(Fault::Duplicate | Fault::Raced(_)) => Ok(None),
@@ -325,7 +350,7 @@ impl PostgresStore {
         }
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
-        let done = Some(Outcome { tick: tick.at });
+        let done = Some(Outcome::of(tick));
         match entity::write(session, place, *condition, write, tick).await {
             Ok(Done::Written | Done::Nothing) => Ok(done),
             Ok(Done::Behind(stored)) => {
@@ -336,6 +361,17 @@ impl PostgresStore {
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// What counts as now for messages.
+fn now(clock: QueueClock, of_server: impl FnOnce() -> i64) -> Now {
+    Now((clock == QueueClock::Server).then(of_server))
+}
+
+/// Changes of messages that one statement does.
+async fn of_messages(session: &Session, work: Work<'_>, tick: Tick) -> Result<Outcome, Fault> {
+    let messages = queue::write::run(session, work.messages, tick, work.now).await?;
+    Ok(Outcome { tick: tick.at, messages })
 }
 
 /// A store that is dropped without being closed does nothing more, as if its process had ended.
@@ -360,18 +396,21 @@ impl Store for PostgresStore {
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let _open = self.enter()?;
-        if batch.commands.is_empty() {
+        let Batch { commands, messages } = batch;
+        if commands.is_empty() && messages.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
-        let (commands, indexed) = self.locate(batch).await.map_err(Fault::of_a_read)?;
-        let outcome = self.in_time(self.commit_located(&commands, indexed.as_ref())).await?;
+        let (commands, indexed) = self.locate(commands).await.map_err(Fault::of_a_read)?;
+        let commit = self.commit_located(&commands, indexed.as_ref(), &messages);
+        let outcome = self.in_time(commit).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp
             .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
         let mut timestamps = vec![timestamp; commands.len()];
-        self.follow_restored(&commands, &mut timestamps).await.map_err(Fault::after_a_write)?;
-        Ok(Committed { sequence: timestamp.ticks(), timestamps, messages: Vec::new() })
+        let follow = self.follow_restored(&commands, &mut timestamps, &messages);
+        follow.await.map_err(Fault::after_a_write)?;
+        Ok(Committed { sequence: timestamp.ticks(), timestamps, messages: outcome.messages })
     }
 
     async fn table(
@@ -469,41 +508,66 @@ impl Store for PostgresStore {
         self.reader.weigh(table, &extent, bound).await
     }
 
-    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        self.reader.queue(account, name, self.membership.trusts_cache()).await
     }
 
-    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        self.reader.queues(account, from, limit).await
     }
 
     async fn create_queue(
         &self,
-        _: AccountId,
-        _: &QueueName,
-        _: Metadata,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
     ) -> Result<Arc<Queue>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        let now = self.clock.now();
+        let create = |session: Arc<Session>| async move {
+            queue::catalogue::create(&session, account, name, metadata, now).await
+        };
+        self.change(create).await.map(Arc::new)
     }
 
-    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        let drop =
+            |session: Arc<Session>| async move { queue::catalogue::drop(&session, queue).await };
+        self.change(drop).await
     }
 
-    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            queue::catalogue::set_metadata(&session, queue, &metadata).await
+        };
+        self.change(set).await
     }
 
-    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            queue::catalogue::set_policies(&session, queue, &policies).await
+        };
+        self.change(set).await
     }
 
-    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.reader.peek(queue, limit, self.now()).await
     }
 
-    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.reader.message_count(queue, self.now()).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
@@ -555,7 +619,7 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        Ok(Box::new(Frozen::take(self.reader.nodes.first()).await?))
+        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
