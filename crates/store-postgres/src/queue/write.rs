@@ -24,7 +24,7 @@ const TAKE_MAX: usize = 100_000;
 const TICKS_PER_SECOND: u64 = 10_000_000;
 
 /// A row without a message if there is just the queue, and none if there is no queue. The order of the places is that in
-/// which they were found; a receipt rises, also where another server's clock is ahead.
+/// which they were found.
 static TAKE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns_of("t");
     format!(
@@ -37,11 +37,12 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
          ), taken AS (
              UPDATE rowhouse.messages m SET visible = least({NOW} + $4::bigint, {LAST}),
                  seq = $5::bigint + {SLOTS} * (array_position(chosen.ids, m.id) - 1),
-                 receipt = greatest($5::bigint, m.receipt + 1), taken = m.taken + 1
+                 receipt = {}, taken = m.taken + 1
              FROM chosen WHERE m.qid = $1 AND m.id = ANY(chosen.ids)
              RETURNING m.*
          )
-         SELECT {columns}, t.seq FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN taken t ON true"
+         SELECT {columns}, t.seq FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN taken t ON true",
+        receipt("$6", "$5")
     )
 });
 static UPDATE: LazyLock<String> = LazyLock::new(|| {
@@ -49,11 +50,12 @@ static UPDATE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "WITH u AS (
              UPDATE rowhouse.messages m SET visible = least({NOW} + $5::bigint, {LAST}), seq = $6,
-                 receipt = greatest($6::bigint, m.receipt + 1), text = coalesce($7::bytea, m.text)
+                 receipt = {}, text = coalesce($7::bytea, m.text)
              WHERE m.qid = $1 AND m.id = $3 AND m.receipt = $4 AND m.expires > {NOW}
              RETURNING m.*
          )
-         SELECT {columns} FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN u ON true"
+         SELECT {columns} FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN u ON true",
+        receipt("$8", "$6")
     )
 });
 static DELETE: LazyLock<String> = LazyLock::new(|| {
@@ -71,6 +73,15 @@ static CLEAR: LazyLock<String> = LazyLock::new(|| {
         "WITH gone AS (DELETE FROM rowhouse.messages m WHERE m.qid = $1) SELECT q.qid FROM {LIVE}"
     )
 });
+
+/// The new receipt of a message, in a commit of that tick whose places have got that far: it rises, also where the clock of
+/// another server is ahead, and stays what it is where this commit has made it.
+fn receipt(tick: &str, place: &str) -> String {
+    format!(
+        "CASE WHEN m.seq BETWEEN {tick}::bigint AND {place}::bigint AND (m.seq - {tick}::bigint) % {SLOTS} = 0
+            THEN m.receipt ELSE greatest({tick}::bigint, m.receipt + 1) END"
+    )
+}
 
 /// How many ticks the commands need for the places of messages.
 pub(crate) fn places(commands: &[MessageCommand]) -> i64 {
@@ -156,8 +167,16 @@ impl Step<'_> {
             MessageAction::Update { id, receipt, hide_seconds, text } => {
                 let text = text.as_deref().map(str::as_bytes);
                 let (receipt, hide) = (ticks(*receipt), duration(*hide_seconds));
-                let values: crate::pool::Values<'_> =
-                    &[&queue, &self.now.0, &bytes(id), &receipt, &hide, &self.place, &text];
+                let values: crate::pool::Values<'_> = &[
+                    &queue,
+                    &self.now.0,
+                    &bytes(id),
+                    &receipt,
+                    &hide,
+                    &self.place,
+                    &text,
+                    &self.tick,
+                ];
                 let row = self.session.row(&UPDATE, values).await?;
                 let row = row.ok_or(Conflict::QueueNotFound)?;
                 row.get::<_, Option<&[u8]>>(0).ok_or(Conflict::MessageNotFound)?;
@@ -181,7 +200,8 @@ impl Step<'_> {
 
     async fn take(&self, queue: i64, limit: usize, hide: u64) -> Result<Vec<Message>, Fault> {
         let (limit, hide) = (clamped(limit), duration(hide));
-        let values: crate::pool::Values<'_> = &[&queue, &self.now.0, &limit, &hide, &self.place];
+        let values: crate::pool::Values<'_> =
+            &[&queue, &self.now.0, &limit, &hide, &self.place, &self.tick];
         let mut rows = self.session.rows(&TAKE, values).await?;
         let first = rows.first().ok_or(Conflict::QueueNotFound)?;
         if first.get::<_, Option<&[u8]>>(0).is_none() {
