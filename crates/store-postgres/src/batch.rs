@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::index::{self, Claims, Difference, Kept};
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
-use crate::queue::{self, Now};
+use crate::queue::write::{Context, run};
 use crate::statement::{ROWS_MAX, insert_rows, restore_rows};
 use crate::ticks::Tick;
 use rowhouse_store::{Command, Conflict, Message, MessageCommand, Write};
@@ -83,8 +83,8 @@ impl Outcome {
 pub(crate) struct Work<'a> {
     pub(crate) commands: &'a [Located],
     pub(crate) messages: &'a [MessageCommand],
-    /// What counts as now for messages.
-    pub(crate) now: Now,
+    /// What they go by.
+    pub(crate) context: Context<'a>,
 }
 
 /// An entity in a transaction: what was there, and what the commands so far leave.
@@ -122,7 +122,7 @@ pub(crate) async fn as_transaction(
 
 async fn in_transaction(
     session: &Session,
-    Work { commands, messages, now }: Work<'_>,
+    Work { commands, messages, context }: Work<'_>,
     tick: Tick,
     cluster: bool,
 ) -> Result<Outcome, Fault> {
@@ -131,7 +131,7 @@ async fn in_transaction(
     } else {
         of_entities(session, commands, tick, cluster).await?;
     }
-    let told = queue::write::run(session, messages, tick, now).await;
+    let told = run(session, messages, tick, context).await;
     let messages = told.map_err(|fault| match fault {
         Fault::Rejected(index, reason) => Fault::Rejected(commands.len() + index, reason),
         other => other,

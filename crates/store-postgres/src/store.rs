@@ -12,6 +12,8 @@ use crate::membership::Membership;
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options, QueueClock};
 use crate::pool::{self, Pool, Session};
+use crate::queue::floor::Floors;
+use crate::queue::write::Context;
 use crate::queue::{self, Now};
 use crate::reader::Reader;
 use crate::ticks::Tick;
@@ -52,6 +54,7 @@ pub struct PostgresStore {
     membership: Arc<Membership>,
     write_within: Duration,
     queue_clock: QueueClock,
+    floors: Floors,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -122,6 +125,7 @@ impl PostgresStore {
             membership,
             write_within,
             queue_clock,
+            floors: Floors::new(write_within),
             open: RwLock::new(()),
             background: Mutex::new(background),
             build,
@@ -261,7 +265,8 @@ impl PostgresStore {
         for attempt in 1.. {
             let tick = self.membership.tick_of(queue::write::places(messages)).await?;
             let now = now(self.queue_clock, || tick.at);
-            let work = Work { commands, messages, now };
+            let floors = (self.queue_clock == QueueClock::Database).then_some(&self.floors);
+            let work = Work { commands, messages, context: Context { now, floors } };
             let done = if alone {
                 of_messages(session, work, tick).await
             } else {
@@ -370,7 +375,7 @@ fn now(clock: QueueClock, of_server: impl FnOnce() -> i64) -> Now {
 
 /// Changes of messages that one statement does.
 async fn of_messages(session: &Session, work: Work<'_>, tick: Tick) -> Result<Outcome, Fault> {
-    let messages = queue::write::run(session, work.messages, tick, work.now).await?;
+    let messages = queue::write::run(session, work.messages, tick, work.context).await?;
     Ok(Outcome { tick: tick.at, messages })
 }
 

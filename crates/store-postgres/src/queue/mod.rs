@@ -7,6 +7,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod expiry;
+pub(crate) mod floor;
 pub(crate) mod read;
 pub(crate) mod write;
 

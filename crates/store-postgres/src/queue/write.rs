@@ -3,6 +3,7 @@
 //!
 //! Whoever takes skips what others have in hand: nobody waits, and nobody gets what another one got.
 
+use super::floor::Floors;
 use super::{LAST, LIVE, NOW, Now, columns_of, instant, message, number, ticks};
 use crate::fault::Fault;
 use crate::pool::Session;
@@ -29,11 +30,11 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns_of("t");
     format!(
         "WITH next AS (
-             SELECT m.id FROM rowhouse.messages m
-             WHERE m.qid = $1 AND m.qid + 0 = $1 AND m.visible <= {NOW} AND m.expires > {NOW}
+             SELECT m.id, m.visible FROM rowhouse.messages m
+             WHERE m.qid = $1 AND m.qid + 0 = $1 AND m.visible BETWEEN $7 AND {NOW} AND m.expires > {NOW}
              ORDER BY m.visible, m.seq LIMIT $3 FOR UPDATE SKIP LOCKED
          ), chosen AS (
-             SELECT array_agg(next.id) AS ids FROM next
+             SELECT array_agg(next.id) AS ids, min(next.visible) AS first FROM next
          ), taken AS (
              UPDATE rowhouse.messages m SET visible = least({NOW} + $4::bigint, {LAST}),
                  seq = $5::bigint + {SLOTS} * (array_position(chosen.ids, m.id) - 1),
@@ -41,7 +42,8 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
              FROM chosen WHERE m.qid = $1 AND m.id = ANY(chosen.ids)
              RETURNING m.*
          )
-         SELECT {columns}, t.seq FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN taken t ON true",
+         SELECT {columns}, t.seq, {NOW}, (SELECT chosen.first FROM chosen)
+         FROM (SELECT q.qid FROM {LIVE}) AS q LEFT JOIN taken t ON true",
         receipt("$6", "$5")
     )
 });
@@ -130,11 +132,12 @@ pub(crate) async fn run(
     session: &Session,
     commands: &[MessageCommand],
     tick: Tick,
-    now: Now,
+    context: Context<'_>,
 ) -> Result<Vec<Message>, Fault> {
+    let Context { now, floors } = context;
     let (mut told, mut place, mut index) = (Vec::new(), tick.at, 0);
     for step in steps(commands) {
-        let done = Step { session, tick: tick.at, place, now }.run(step).await;
+        let done = Step { session, tick: tick.at, place, now, floors }.run(step).await;
         told.extend(done.map_err(|fault| match fault {
             Fault::Rejected(_, reason) => Fault::Rejected(index, reason),
             other => other,
@@ -145,6 +148,14 @@ pub(crate) async fn run(
     Ok(told)
 }
 
+/// What changes of messages go by.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) now: Now,
+    /// Where to look for messages from; without, from the beginning.
+    pub(crate) floors: Option<&'a Floors>,
+}
+
 /// One statement.
 struct Step<'a> {
     session: &'a Session,
@@ -153,6 +164,7 @@ struct Step<'a> {
     /// The first tick for places.
     place: i64,
     now: Now,
+    floors: Option<&'a Floors>,
 }
 
 impl Step<'_> {
@@ -200,10 +212,15 @@ impl Step<'_> {
 
     async fn take(&self, queue: i64, limit: usize, hide: u64) -> Result<Vec<Message>, Fault> {
         let (limit, hide) = (clamped(limit), duration(hide));
+        let asked = self.floors.map(|floors| (floors, floors.ask(queue)));
+        let from = asked.map_or(0, |(_, asked)| asked.from);
         let values: crate::pool::Values<'_> =
-            &[&queue, &self.now.0, &limit, &hide, &self.place, &self.tick];
+            &[&queue, &self.now.0, &limit, &hide, &self.place, &self.tick, &from];
         let mut rows = self.session.rows(&TAKE, values).await?;
         let first = rows.first().ok_or(Conflict::QueueNotFound)?;
+        if let Some((floors, asked)) = asked {
+            floors.learn(queue, asked, first.get(8), first.get(9));
+        }
         if first.get::<_, Option<&[u8]>>(0).is_none() {
             return Ok(Vec::new());
         }
@@ -258,7 +275,11 @@ impl Step<'_> {
             last.into_values().map(|(message, seq)| Saved::of(message, seq)).collect();
         let mut values: Vec<Typed<'_>> = vec![(&queue, Type::INT8)];
         values.extend(rows.iter().flat_map(Saved::values));
-        ask(self.session, rows.len(), &restoring(rows.len()), values).await.map(drop)
+        let restored = ask(self.session, rows.len(), &restoring(rows.len()), values).await;
+        if let Some(floors) = self.floors {
+            floors.forget(queue);
+        }
+        restored.map(drop)
     }
 
     /// Ticks for the places of messages.
