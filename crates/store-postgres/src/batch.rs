@@ -4,7 +4,8 @@
 //! statement found that a condition does not hold, is a transaction: its rows are read and locked at one snapshot,
 //! the commands are judged here one after the other, and what they leave is written, with what that changes in the
 //! indexes of the tables. A row that changed since the snapshot makes the database refuse, and the transaction starts
-//! again.
+//! again. Changes of messages follow those of entities in the same transaction, each a statement of its own that judges itself
+//! (see `queue`).
 
 use crate::catalogue;
 use crate::entity;
@@ -12,9 +13,11 @@ use crate::fault::Fault;
 use crate::index::{self, Claims, Difference, Kept, Taken};
 use crate::key::DbKey;
 use crate::pool::{Session, Values};
+use crate::queue::Now;
+use crate::queue::write::{Context, run};
 use crate::statement::{ROWS_MAX, insert_rows, restore_rows};
 use crate::ticks::Tick;
-use rowhouse_store::{Batch, Command, Conflict, StoreError, Ttl, Write};
+use rowhouse_store::{Command, Conflict, Message, MessageCommand, StoreError, Ttl, Write};
 use rowhouse_types::{EntityKey, LimitExceeded, Record, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::Row;
@@ -27,6 +30,8 @@ const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
 const SNAPSHOT_OF_CLUSTER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;
     SET LOCAL citus.enable_ddl_propagation = off;
     LOCK TABLE rowhouse.entities IN ROW EXCLUSIVE MODE";
+/// For messages alone.
+const SNAPSHOT_ALONE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 /// The tables that are there, each with its mark and the indexes that are kept. One that is not unique is not.
 const LIVE: &str =
     "SELECT t.tid, t.indexing, t.ttl, t.ttl_property, i.iid, i.properties, i.is_unique, i.state
@@ -80,6 +85,31 @@ pub(crate) struct Located {
 pub(crate) struct Outcome {
     /// The tick of all its entities.
     pub(crate) tick: i64,
+    /// What is told of messages.
+    pub(crate) messages: Vec<Message>,
+}
+
+impl Outcome {
+    /// Of entities alone.
+    pub(crate) fn of(tick: Tick) -> Self {
+        Self { tick: tick.at, messages: Vec::new() }
+    }
+}
+
+/// What a transaction does.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    pub(crate) commands: &'a [Located],
+    pub(crate) messages: &'a [MessageCommand],
+    /// What they go by.
+    pub(crate) context: Context<'a>,
+}
+
+impl<'a> Work<'a> {
+    /// Entities alone.
+    pub(crate) fn of_entities(commands: &'a [Located]) -> Self {
+        Self { commands, messages: &[], context: Context { now: Now(None), floors: None } }
+    }
 }
 
 /// An entity in a transaction: what was there, and what the commands so far leave.
@@ -112,12 +142,12 @@ type Seen = (i64, Option<i64>);
 /// Runs the batch as a transaction. [`Fault::Raced`] if another try may succeed. `now` decides what has expired.
 pub(crate) async fn as_transaction(
     session: &Session,
-    commands: &[Located],
+    work: Work<'_>,
     tick: Tick,
     now: Timestamp,
     cluster: bool,
 ) -> Result<Outcome, Fault> {
-    match in_transaction(session, commands, tick, now, cluster).await {
+    match in_transaction(session, work, tick, now, cluster).await {
         Ok(outcome) => {
             session.end("COMMIT").await?;
             Ok(outcome)
@@ -131,11 +161,32 @@ pub(crate) async fn as_transaction(
 
 async fn in_transaction(
     session: &Session,
-    commands: &[Located],
+    Work { commands, messages, context }: Work<'_>,
     tick: Tick,
     now: Timestamp,
     cluster: bool,
 ) -> Result<Outcome, Fault> {
+    if commands.is_empty() {
+        session.begin(SNAPSHOT_ALONE).await?;
+    } else {
+        of_entities(session, commands, tick, now, cluster).await?;
+    }
+    let told = run(session, messages, tick, context).await;
+    let messages = told.map_err(|fault| match fault {
+        Fault::Rejected(index, reason) => Fault::Rejected(commands.len() + index, reason),
+        other => other,
+    })?;
+    Ok(Outcome { tick: tick.at, messages })
+}
+
+/// Begins the transaction and does what it does to entities.
+async fn of_entities(
+    session: &Session,
+    commands: &[Located],
+    tick: Tick,
+    now: Timestamp,
+    cluster: bool,
+) -> Result<(), Fault> {
     let tables: Vec<i64> = commands.iter().map(|located| located.partition.table).collect();
     let mut entities = named(commands);
     let of_tables: Values<'_> = &[&tables];
@@ -170,8 +221,7 @@ async fn in_transaction(
         return Err(Fault::Behind(latest));
     }
     let difference = difference(&entities, &tables)?;
-    write_all(session, &entities, at, &difference).await?;
-    Ok(Outcome { tick: at })
+    write_all(session, &entities, at, &difference).await
 }
 
 fn tables_of(rows: &[Row]) -> Tables {
@@ -492,12 +542,15 @@ fn unmet(fault: Fault) -> Fault {
     }
 }
 
-/// What the batch is, with every command where its entity lives.
-pub(crate) fn locate(batch: Batch, mut home: impl FnMut(&Command) -> Partition) -> Vec<Located> {
+/// Every command with where its entity lives.
+pub(crate) fn locate(
+    commands: Vec<Command>,
+    mut home: impl FnMut(&Command) -> Partition,
+) -> Vec<Located> {
     let located = |command: Command| {
         let partition = home(&command);
         let Command::Entity { key, .. } = &command;
         Located { partition, key: DbKey::new(key), command }
     };
-    batch.commands.into_iter().map(located).collect()
+    commands.into_iter().map(located).collect()
 }

@@ -1,7 +1,7 @@
-//! What a server remembers of accounts and tables. Who may trust it is decided elsewhere.
+//! What a server remembers of accounts, tables and queues. Who may trust it is decided elsewhere.
 
-use rowhouse_store::{Account, AccountId, Table, TableId};
-use rowhouse_types::{AccountName, FoldedName};
+use rowhouse_store::{Account, AccountId, Queue, Table, TableId};
+use rowhouse_types::{AccountName, FoldedName, QueueName};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -15,7 +15,7 @@ pub(crate) struct Known {
     pub(crate) indexing: i64,
 }
 
-/// Accounts and tables as they were read.
+/// Accounts, tables and queues as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(RwLock<State>);
 
@@ -27,6 +27,7 @@ struct State {
     names: HashMap<(AccountId, FoldedName), Arc<Table>>,
     /// For what never changes of a table, also while no lease is held; and for what the database judges.
     ids: HashMap<TableId, Known>,
+    queues: HashMap<(AccountId, QueueName), Arc<Queue>>,
 }
 
 /// When something was read from the database: before it was forgotten, or after.
@@ -62,6 +63,23 @@ impl Cache {
 
     pub(crate) fn table_of(&self, id: TableId) -> Option<Known> {
         self.read(|state| state.ids.get(&id).cloned())
+    }
+
+    pub(crate) fn queue(&self, account: AccountId, name: &QueueName) -> Option<Arc<Queue>> {
+        self.read(|state| state.queues.get(&(account, name.clone())).cloned())
+    }
+
+    /// Remembers a queue that was read in that generation.
+    pub(crate) fn keep_queue(&self, read: Generation, queue: &Arc<Queue>) {
+        self.write(|state| {
+            if state.generation != read.0 {
+                return;
+            }
+            if state.queues.len() >= ENTRIES_MAX {
+                state.queues.clear();
+            }
+            state.queues.insert((queue.account, queue.name.clone()), Arc::clone(queue));
+        });
     }
 
     /// Remembers an account that was read in that generation.

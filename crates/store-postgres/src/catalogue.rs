@@ -6,6 +6,7 @@ use crate::cache::Known;
 use crate::fault::Fault;
 use crate::index;
 use crate::pool::Session;
+use crate::queue;
 use rowhouse_store::{
     Account, AccountId, Conflict, Index, IndexId, NewAccount, Placement, Table, TableId, Ttl,
 };
@@ -162,7 +163,7 @@ pub(crate) async fn remove_account(session: &Session, account: AccountId) -> Res
     session.execute(sql, &[&id]).await?;
     let sql = "UPDATE rowhouse.tables SET dropped = now(), folded = '!' || tid WHERE account = $1 AND dropped IS NULL";
     session.execute(sql, &[&id]).await?;
-    Ok(())
+    queue::catalogue::drop_all(session, account).await
 }
 
 pub(crate) async fn create_table(
@@ -221,15 +222,31 @@ pub(crate) async fn set_policies(
     policies: &[StoredPolicy],
 ) -> Result<(), Fault> {
     let id = number(table).ok_or(Conflict::TableNotFound)?;
-    let ids: Vec<_> = policies.iter().map(|policy| &*policy.id).collect();
-    let starts: Vec<_> = policies.iter().map(|policy| policy.start.map(ticks)).collect();
-    let expiries: Vec<_> = policies.iter().map(|policy| policy.expiry.map(ticks)).collect();
-    let permissions: Vec<_> = policies.iter().map(|policy| policy.permission.as_deref()).collect();
+    let Policies { ids, starts, expiries, permissions } = Policies::of(policies);
     let sql = "UPDATE rowhouse.tables
         SET policy_ids = $2, policy_starts = $3, policy_expiries = $4, policy_permissions = $5
         WHERE tid = $1 AND dropped IS NULL";
     let done = session.execute(sql, &[&id, &ids, &starts, &expiries, &permissions]).await?;
     if done == 0 { Err(Conflict::TableNotFound.into()) } else { Ok(()) }
+}
+
+/// Access policies in columns.
+pub(crate) struct Policies<'a> {
+    pub(crate) ids: Vec<&'a str>,
+    pub(crate) starts: Vec<Option<i64>>,
+    pub(crate) expiries: Vec<Option<i64>>,
+    pub(crate) permissions: Vec<Option<&'a str>>,
+}
+
+impl<'a> Policies<'a> {
+    pub(crate) fn of(policies: &'a [StoredPolicy]) -> Self {
+        Self {
+            ids: policies.iter().map(|policy| &*policy.id).collect(),
+            starts: policies.iter().map(|policy| policy.start.map(ticks)).collect(),
+            expiries: policies.iter().map(|policy| policy.expiry.map(ticks)).collect(),
+            permissions: policies.iter().map(|policy| policy.permission.as_deref()).collect(),
+        }
+    }
 }
 
 /// The id as the database has it; none if no table can have it.
@@ -250,7 +267,7 @@ fn corrupt(what: &str) -> Fault {
     rowhouse_store::StoreError::Corrupt(what.to_owned()).into()
 }
 
-fn account_id(id: i64) -> Result<AccountId, Fault> {
+pub(crate) fn account_id(id: i64) -> Result<AccountId, Fault> {
     u32::try_from(id).map(AccountId).map_err(|_| corrupt("an id of an account is out of range"))
 }
 
@@ -320,12 +337,13 @@ fn read_indexes(row: &Row) -> Result<Vec<Index>, Fault> {
     found.into_iter().map(read).collect()
 }
 
-fn read_policies(row: &Row) -> Result<Vec<StoredPolicy>, Fault> {
+/// Of a row that has [`Policies`] from the seventh column on.
+pub(crate) fn read_policies(row: &Row) -> Result<Vec<StoredPolicy>, Fault> {
     let ids: Vec<&str> = row.get(6);
     let (starts, expiries): (Vec<Option<i64>>, Vec<Option<i64>>) = (row.get(7), row.get(8));
     let permissions: Vec<Option<&str>> = row.get(9);
     if [starts.len(), expiries.len(), permissions.len()] != [ids.len(); 3] {
-        return Err(corrupt("the policies of a table do not agree"));
+        return Err(corrupt("access policies do not agree"));
     }
     let policies = ids.into_iter().zip(starts).zip(expiries).zip(permissions);
     policies

@@ -84,7 +84,7 @@ impl Connection {
 
     /// Writes entities of one table, all or none, if one statement can do it.
     pub async fn commit(&self, table: &Table, batch: Batch) -> Result<(), StoreError> {
-        let commands = batch::locate(batch, |Command::Entity { key, .. }| Partition {
+        let commands = batch::locate(batch.commands, |Command::Entity { key, .. }| Partition {
             table: number(table),
             home: key::home(table.id, &table.placement, key.partition.as_str()),
         });

@@ -10,7 +10,7 @@
 //! and ten times as long as that took: less than a tenth of the time is spent looking. It begins after an hour at the latest,
 //! for what was written since.
 
-use crate::batch::{self, Located, Partition};
+use crate::batch::{self, Located, Partition, Work};
 use crate::fault::Fault;
 use crate::filter;
 use crate::index::declare;
@@ -211,7 +211,9 @@ impl Expirer {
         let tick = Tick { at: i64::MAX };
         while !batch.is_empty() {
             let cluster = self.nodes.is_cluster();
-            match batch::as_transaction(session, &batch, tick, now, cluster).await {
+            match batch::as_transaction(session, Work::of_entities(&batch), tick, now, cluster)
+                .await
+            {
                 Ok(_) => return Ok(()),
                 Err(Fault::Rejected(index, Conflict::EntityExists)) => drop(batch.remove(index)),
                 Err(Fault::Raced(_) | Fault::Unmet) if tries < TRIES => {

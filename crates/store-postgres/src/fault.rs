@@ -33,6 +33,7 @@ impl From<tokio_postgres::Error> for Fault {
         match state.code() {
             "RH001" => Self::Rejected(0, Conflict::TableNotFound),
             "RH002" => Self::Unmet,
+            "RH003" => Self::Rejected(0, Conflict::QueueNotFound),
             "57014" => Self::Cancelled(error),
             // A shutdown may come after the commit, while the database waits for a standby.
             "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost(error),

@@ -4,13 +4,14 @@
 
 use crate::fault::Fault;
 use crate::pool::{Pool, Session};
+use crate::queue::{self, Now};
 use crate::{catalogue, log, scan};
 use async_trait::async_trait;
 use rowhouse_store::{
     Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
     StoreError, Table, TableId,
 };
-use rowhouse_types::Timestamp;
+use rowhouse_types::{QueueName, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,15 +22,16 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 const FIRST_ROWS: usize = 256;
 const LEAST_ROWS: usize = 4;
 const MOST_ROWS: usize = 16 * 1024;
-/// Tables that are read at a time.
+/// Tables or queues that are read at a time.
 const TABLES: usize = 1000;
 
 /// The store as it was.
 pub(crate) struct Frozen {
     session: Session,
     place: u64,
-    /// When it was taken.
+    /// When it was taken, for entities and for messages that have expired since.
     now: Timestamp,
+    queue_now: Now,
     /// How many rows the next page may ask for: about as many as it has room for. What is asked for and does not fit
     /// has to be read all the same before the page after it.
     rows: AtomicUsize,
@@ -42,7 +44,11 @@ impl fmt::Debug for Frozen {
 }
 
 impl Frozen {
-    pub(crate) async fn take(pool: &Pool, now: Timestamp) -> Result<Self, StoreError> {
+    pub(crate) async fn take(
+        pool: &Pool,
+        now: Timestamp,
+        queue_now: Now,
+    ) -> Result<Self, StoreError> {
         let session = pool.session().await?;
         let begin = async {
             // Before the view, which then has all of it.
@@ -50,10 +56,11 @@ impl Frozen {
             session.begin(BEGIN).await?;
             // The first thing that is read fixes the moment.
             catalogue::accounts(&session).await?;
-            Ok(place)
+            let row = session.row("SELECT coalesce($1, rowhouse.clock())", &[&queue_now.0]).await?;
+            Ok((place, Now(row.map(|row| row.get(0)))))
         };
-        let place = begin.await.map_err(Fault::of_a_read)?;
-        Ok(Self { session, place, now, rows: AtomicUsize::new(FIRST_ROWS) })
+        let (place, queue_now) = begin.await.map_err(Fault::of_a_read)?;
+        Ok(Self { session, place, now, queue_now, rows: AtomicUsize::new(FIRST_ROWS) })
     }
 }
 
@@ -100,17 +107,31 @@ impl Snapshot for Frozen {
         Ok(page)
     }
 
-    async fn queues(&self, _: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Ok(Vec::new())
+    async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        let mut all: Vec<Arc<Queue>> = Vec::new();
+        loop {
+            // The last one again, as the place to go on from.
+            let from = all.pop().map(|queue| queue.name.clone());
+            let from = from.as_ref().map_or("", QueueName::as_str);
+            let more = queue::catalogue::queues(&self.session, account, from, TABLES).await;
+            let more = more.map_err(Fault::of_a_read)?;
+            let is_last = more.len() < TABLES;
+            all.extend(more);
+            if is_last {
+                return Ok(all);
+            }
+        }
     }
 
     async fn messages(
         &self,
-        _: QueueId,
-        _: Option<MessagePlace>,
-        _: usize,
-        _: usize,
+        queue: QueueId,
+        from: Option<MessagePlace>,
+        limit: usize,
+        max_bytes: usize,
     ) -> Result<MessagePage, StoreError> {
-        Err(StoreError::rejected(Conflict::QueueNotFound))
+        let page =
+            queue::read::page(&self.session, queue, from, (limit, max_bytes), self.queue_now);
+        page.await.map_err(Fault::of_a_read)
     }
 }

@@ -25,6 +25,7 @@ mod nodes;
 mod options;
 mod pool;
 mod props;
+mod queue;
 mod reader;
 mod replica;
 mod scan;
@@ -36,6 +37,6 @@ mod sweep;
 mod ticks;
 mod tls;
 
-pub use options::{Durability, OpenError, Options, Url};
+pub use options::{Durability, OpenError, Options, QueueClock, Url};
 pub use replica::PostgresReplica;
 pub use store::{PostgresStore, Stats};

@@ -163,8 +163,19 @@ impl Membership {
 
     /// A tick for a write.
     pub(crate) async fn tick(&self) -> Result<Tick, Fault> {
+        self.tick_of(1).await
+    }
+
+    /// The latest tick that was given out here, or the time if that is later.
+    pub(crate) fn now(&self) -> i64 {
+        let now = i64::try_from(self.clock.now().ticks()).unwrap_or(i64::MAX / 2);
+        now.max(self.ticks.last())
+    }
+
+    /// The first of so many ticks for a write.
+    pub(crate) async fn tick_of(&self, count: i64) -> Result<Tick, Fault> {
         loop {
-            match self.ticks.next(self.clock.now()) {
+            match self.ticks.next_of(self.clock.now(), count) {
                 Ok(tick) if Timestamp::from_ticks(tick.at.unsigned_abs()).is_none() => {
                     let text = "the clock has reached its last instant";
                     return Err(StoreError::unavailable(text).into());

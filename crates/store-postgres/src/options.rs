@@ -22,6 +22,18 @@ pub struct Options {
     /// How long a write is waited for before its outcome is unknown. The database limits a statement but not the
     /// commit, which waits for a synchronous standby for as long as that is away.
     pub write_within: Duration,
+    /// Whose time decides which messages of queues are visible and which have expired.
+    pub queue_clock: QueueClock,
+}
+
+/// Whose time decides which messages of queues are visible and which have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueClock {
+    /// The database's: one clock for all servers, whatever their own say. When it is set back, what it showed as visible
+    /// is not for so long.
+    Database,
+    /// That of this server, never before the latest commit here: for one server, and for tests, whose clock is simulated.
+    Server,
 }
 
 /// A connection string. It may hold a password, so it is never shown.
@@ -65,6 +77,7 @@ impl Options {
             patience: Duration::from_secs(2),
             // Longer than the database lets a statement wait for a lock, whose outcome is known.
             write_within: Duration::from_secs(15),
+            queue_clock: QueueClock::Database,
         }
     }
 }

@@ -147,7 +147,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn unescaped(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+pub(crate) fn unescaped(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     if !text.contains('\u{1}') {
         return Some(text);
     }

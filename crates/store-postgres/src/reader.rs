@@ -6,13 +6,14 @@ use crate::key::{self, DbKey};
 use crate::load::{Kind, Meter};
 use crate::nodes::Nodes;
 use crate::pool::Session;
+use crate::queue::{self, Now};
 use crate::{catalogue, entity, index, scan};
 use rowhouse_env::Clock;
 use rowhouse_store::{
-    Account, AccountId, Built, Conflict, Expiry, Extent, IndexId, Page, Scan, StoreError, Table,
-    TableId, Walk, WalkPage,
+    Account, AccountId, Built, Conflict, Expiry, Extent, IndexId, Message, Page, Queue, QueueId,
+    Scan, StoreError, Table, TableId, Walk, WalkPage,
 };
-use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, Record, TableName};
+use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, QueueName, Record, TableName};
 use std::sync::Arc;
 
 /// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
@@ -219,6 +220,57 @@ impl Reader {
         let tables =
             |session| async move { catalogue::tables(&session, account, from, limit).await };
         self.read(tables).await
+    }
+
+    /// A queue by name; from the cache if that may be trusted.
+    pub(crate) async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        trust: bool,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        if trust && let Some(queue) = self.cache.queue(account, name) {
+            return Ok(Some(queue));
+        }
+        let read = self.cache.generation();
+        let find = |session| async move { queue::catalogue::queue(&session, account, name).await };
+        let found = self.read(find).await?.map(Arc::new);
+        if let Some(queue) = &found {
+            self.cache.keep_queue(read, queue);
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        let list =
+            |session| async move { queue::catalogue::queues(&session, account, from, limit).await };
+        self.read(list).await
+    }
+
+    pub(crate) async fn peek(
+        &self,
+        queue: QueueId,
+        limit: usize,
+        now: Now,
+    ) -> Result<Vec<Message>, StoreError> {
+        let (session, meter) = self.nodes.session_at(queue::number(queue), Kind::Read).await?;
+        let peek = |session| async move { queue::read::peek(&session, queue, limit, now).await };
+        let found = self.read_on(session, peek).await?;
+        meter.answered(found.len());
+        Ok(found)
+    }
+
+    pub(crate) async fn message_count(&self, queue: QueueId, now: Now) -> Result<u64, StoreError> {
+        let (session, meter) = self.nodes.session_at(queue::number(queue), Kind::Read).await?;
+        let count = |session| async move { queue::read::count(&session, queue, now).await };
+        let count = self.read_on(session, count).await?;
+        meter.answered(0);
+        Ok(count)
     }
 
     /// An account by name; from the cache if that may be trusted.

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options, Url};
 use crate::pool::Pool;
+use crate::queue::Now;
 use crate::reader::Reader;
 use async_trait::async_trait;
 use rowhouse_env::Clock;
@@ -134,12 +135,21 @@ impl Store for PostgresReplica {
         self.reader.weigh(table, &extent, bound).await
     }
 
-    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        self.reader.queue(account, name, self.trust()).await
     }
 
-    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        self.reader.queues(account, from, limit).await
     }
 
     async fn create_queue(
@@ -148,27 +158,27 @@ impl Store for PostgresReplica {
         _: &QueueName,
         _: Metadata,
     ) -> Result<Arc<Queue>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        refused()
     }
 
     async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        refused()
     }
 
     async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        refused()
     }
 
     async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        refused()
     }
 
-    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.reader.peek(queue, limit, Now(None)).await
     }
 
-    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.reader.message_count(queue, Now(None)).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

@@ -5,17 +5,20 @@ use crate::options::OpenError;
 use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001.sql"),
     include_str!("../migrations/0002.sql"),
     include_str!("../migrations/0003.sql"),
     include_str!("../migrations/0004.sql"),
     include_str!("../migrations/0005.sql"),
+    include_str!("../migrations/0006.sql"),
 ];
 /// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
 const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");
 /// The same for secondary indexes.
 const DISTRIBUTE_INDEXES: &str = include_str!("../migrations/citus_indexes.sql");
+/// The same for queues.
+const DISTRIBUTE_QUEUES: &str = include_str!("../migrations/citus_queues.sql");
 /// Statements that change tables of the cluster follow each other, as some of them must in one transaction.
 const ONE_BY_ONE: &str = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'";
 /// Held while the schema changes: "rowhouse" in ASCII, as a number.
@@ -68,6 +71,9 @@ async fn apply(session: &Session, known: i32, cluster: bool) -> Result<(), OpenE
     }
     if cluster && !is_spread(session, "index_entries").await.map_err(Fault::of_opening)? {
         session.run(DISTRIBUTE_INDEXES).await.map_err(Fault::of_opening)?;
+    }
+    if cluster && !is_spread(session, "messages").await.map_err(Fault::of_opening)? {
+        session.run(DISTRIBUTE_QUEUES).await.map_err(Fault::of_opening)?;
     }
     let finish = format!("UPDATE rowhouse.schema_version SET version = {known}; COMMIT;");
     session.run(&finish).await.map_err(Fault::of_opening)

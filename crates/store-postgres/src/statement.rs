@@ -35,7 +35,7 @@ pub(crate) async fn run(
         let conflict = if condition == Condition::Any { entity::OR_OVERWRITE } else { "" };
         let table = commands[0].partition.table;
         return match restore_rows(session, table, rows.into_iter(), conflict, true).await {
-            Ok(_) => Ok(Some(Outcome { tick: tick.at })),
+            Ok(_) => Ok(Some(Outcome::of(tick))),
             Err(Fault::Duplicate) => Ok(None),
             Err(fault) => Err(fault),
         };
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     };
     match written {
         // Some rows would have raised an error; no row at all is a condition of each that does not hold.
-        Ok(found) if found.len() == commands.len() => Ok(Some(Outcome { tick: tick.at })),
+        Ok(found) if found.len() == commands.len() => Ok(Some(Outcome::of(tick))),
         Ok(_) | Err(Fault::Duplicate | Fault::Unmet) => Ok(None),
         Err(fault) => Err(fault),
     }

@@ -1,6 +1,6 @@
 //! The store: every method of the contract, on the parts beside it.
 
-use crate::batch::{self, Located, Outcome, Partition};
+use crate::batch::{self, Located, Outcome, Partition, Work};
 use crate::cache::{Cache, Known};
 use crate::entity::{self, Done, Place};
 use crate::expire::{self, Expirer};
@@ -11,17 +11,22 @@ use crate::key;
 use crate::load::{self, Kind};
 use crate::membership::Membership;
 use crate::nodes::Nodes;
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, Options, QueueClock};
 use crate::pool::{self, Pool, Session};
+use crate::queue::floor::Floors;
+use crate::queue::write::Context;
+use crate::queue::{self, Now};
 use crate::reader::Reader;
+use crate::ticks::Tick;
 use crate::{catalogue, log, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Extent, Index, IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
-    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage, Write,
+    Conflict, Extent, Index, IndexId, Kept, Message, MessageCommand, Metadata, NewAccount, Page,
+    Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk,
+    WalkPage, Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
 use rowhouse_types::{
@@ -48,6 +53,8 @@ pub struct PostgresStore {
     reader: Reader,
     membership: Arc<Membership>,
     write_within: Duration,
+    queue_clock: QueueClock,
+    floors: Floors,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -95,11 +102,13 @@ impl PostgresStore {
         let membership =
             Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
         let membership = Arc::new(membership);
-        let write_within = options.write_within;
+        let Options { write_within, queue_clock, .. } = options;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
+        let of_sweeper = Arc::clone(&membership);
+        let now = move || queue_now(queue_clock, || of_sweeper.now());
         let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
-            tokio::spawn(sweep::keep_sweeping(pool.clone())),
+            tokio::spawn(sweep::keep_sweeping(pool.clone(), now)),
             tokio::spawn(log::keep_trimming(pool)),
         ];
         if distributed {
@@ -120,6 +129,8 @@ impl PostgresStore {
             reader: Reader { nodes, cache, clock },
             membership,
             write_within,
+            queue_clock,
+            floors: Floors::new(write_within),
             open: RwLock::new(()),
             background: Mutex::new(background),
             build,
@@ -189,10 +200,10 @@ impl PostgresStore {
     }
 
     /// Every command, with where its entity lives; a table with indexes that are kept, if one is known to have any.
-    async fn locate(&self, batch: Batch) -> Result<(Vec<Located>, Option<Known>), Fault> {
+    async fn locate(&self, commands: Vec<Command>) -> Result<(Vec<Located>, Option<Known>), Fault> {
         let mut placements: HashMap<TableId, Placement> = HashMap::new();
         let mut indexed = None;
-        for (index, Command::Entity { table, .. }) in batch.commands.iter().enumerate() {
+        for (index, Command::Entity { table, .. }) in commands.iter().enumerate() {
             if placements.contains_key(table) {
                 continue;
             }
@@ -210,22 +221,29 @@ impl PostgresStore {
             };
             placements.insert(*table, placement);
         }
-        let commands = batch::locate(batch, |Command::Entity { table, key, .. }| Partition {
+        let commands = batch::locate(commands, |Command::Entity { table, key, .. }| Partition {
             table: catalogue::number(*table).unwrap_or(-1),
             home: key::home(*table, &placements[table], key.partition.as_str()),
         });
         Ok((commands, indexed))
     }
 
+    /// What counts as now for messages that are read.
+    fn now(&self) -> Now {
+        queue_now(self.queue_clock, || self.membership.now())
+    }
+
     async fn commit_located(
         &self,
         commands: &[Located],
         indexed: Option<&Known>,
+        messages: &[MessageCommand],
     ) -> Result<Outcome, Fault> {
-        let home = commands.first().map_or(0, |located| located.partition.home);
+        let of_queue = || messages.first().map_or(0, |command| queue::number(command.queue));
+        let home = commands.first().map_or_else(of_queue, |located| located.partition.home);
         let (session, meter) = self.reader.nodes.session_at(home, Kind::Write).await?;
-        let outcome = self.commit_on(&session, commands, indexed).await?;
-        meter.answered(commands.len());
+        let outcome = self.commit_on(&session, commands, indexed, messages).await?;
+        meter.answered(commands.len() + messages.len());
         Ok(outcome)
     }
 
@@ -234,10 +252,12 @@ impl PostgresStore {
         session: &Session,
         commands: &[Located],
         indexed: Option<&Known>,
+        messages: &[MessageCommand],
     ) -> Result<Outcome, Fault> {
         let cluster = self.reader.nodes.is_cluster();
         let now = self.reader.clock.now();
         let tried = match indexed {
+            _ if !messages.is_empty() => Ok(None),
             None => self.as_statement(session, commands).await,
             Some(known) if !cluster => self.as_insert(session, commands, known).await,
             Some(_) => Ok(None),
@@ -248,9 +268,18 @@ impl PostgresStore {
             Ok(None) | Err(Fault::Rejected(_, Conflict::TableNotFound)) => {}
             Err(fault) => return Err(fault),
         }
+        let alone = commands.is_empty() && queue::write::is_one_statement(messages);
         for attempt in 1.. {
-            let tick = self.membership.tick().await?;
-            match batch::as_transaction(session, commands, tick, now, cluster).await {
+            let tick = self.membership.tick_of(queue::write::places(messages)).await?;
+            let visible = queue_now(self.queue_clock, || tick.at);
+            let floors = (self.queue_clock == QueueClock::Database).then_some(&self.floors);
+            let work = Work { commands, messages, context: Context { now: visible, floors } };
+            let done = if alone {
+                of_messages(session, work, tick).await
+            } else {
+                batch::as_transaction(session, work, tick, now, cluster).await
+            };
+            match done {
                 Err(Fault::Behind(tick)) if attempt < TRIES => {
                     self.membership.observe(tick).await?;
                 }
@@ -269,8 +298,9 @@ impl PostgresStore {
         &self,
         commands: &[Located],
         timestamps: &mut [Timestamp],
+        messages: &[MessageCommand],
     ) -> Result<(), Fault> {
-        let mut latest = None;
+        let mut latest = queue::write::latest_restored(messages).map(Timestamp::ticks);
         for (located, timestamp) in commands.iter().zip(timestamps) {
             if let Command::Entity { write: Write::Restore(record), .. } = &located.command {
                 *timestamp = record.as_ref().timestamp();
@@ -305,7 +335,7 @@ impl PostgresStore {
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
         match index::insert_entity(session, place, key, record, tick, known).await {
-            Ok(true) => Ok(Some(Outcome { tick: tick.at })),
+            Ok(true) => Ok(Some(Outcome::of(tick))),
             // It may have expired: the transaction tells.
             Ok(false) if known.table.ttl.is_some() => Ok(None),
             Ok(false) => Err(Conflict::EntityExists.into()),
@@ -334,7 +364,7 @@ impl PostgresStore {
         }
         let Partition { home, table } = located.partition;
         let place = Place { home, table, key: &located.key };
-        let done = Some(Outcome { tick: tick.at });
+        let done = Some(Outcome::of(tick));
         match entity::write(session, place, *condition, write, tick).await {
             Ok(Done::Written | Done::Nothing) => Ok(done),
             Ok(Done::Behind(stored)) => {
@@ -345,6 +375,17 @@ impl PostgresStore {
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// What counts as now for messages.
+fn queue_now(clock: QueueClock, of_server: impl FnOnce() -> i64) -> Now {
+    Now((clock == QueueClock::Server).then(of_server))
+}
+
+/// Changes of messages that one statement does.
+async fn of_messages(session: &Session, work: Work<'_>, tick: Tick) -> Result<Outcome, Fault> {
+    let messages = queue::write::run(session, work.messages, tick, work.context).await?;
+    Ok(Outcome { tick: tick.at, messages })
 }
 
 /// A store that is dropped without being closed does nothing more, as if its process had ended.
@@ -369,18 +410,21 @@ impl Store for PostgresStore {
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         let _open = self.enter()?;
-        if batch.commands.is_empty() {
+        let Batch { commands, messages } = batch;
+        if commands.is_empty() && messages.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
-        let (commands, indexed) = self.locate(batch).await.map_err(Fault::of_a_read)?;
-        let outcome = self.in_time(self.commit_located(&commands, indexed.as_ref())).await?;
+        let (commands, indexed) = self.locate(commands).await.map_err(Fault::of_a_read)?;
+        let commit = self.commit_located(&commands, indexed.as_ref(), &messages);
+        let outcome = self.in_time(commit).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp
             .ok_or_else(|| StoreError::Corrupt("a Timestamp is out of range".to_owned()))?;
         let mut timestamps = vec![timestamp; commands.len()];
-        self.follow_restored(&commands, &mut timestamps).await.map_err(Fault::after_a_write)?;
-        Ok(Committed { sequence: timestamp.ticks(), timestamps, messages: Vec::new() })
+        let follow = self.follow_restored(&commands, &mut timestamps, &messages);
+        follow.await.map_err(Fault::after_a_write)?;
+        Ok(Committed { sequence: timestamp.ticks(), timestamps, messages: outcome.messages })
     }
 
     async fn table(
@@ -486,41 +530,66 @@ impl Store for PostgresStore {
         self.reader.weigh(table, &extent, bound).await
     }
 
-    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        self.reader.queue(account, name, self.membership.trusts_cache()).await
     }
 
-    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        self.reader.queues(account, from, limit).await
     }
 
     async fn create_queue(
         &self,
-        _: AccountId,
-        _: &QueueName,
-        _: Metadata,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
     ) -> Result<Arc<Queue>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        let now = self.reader.clock.now();
+        let create = |session: Arc<Session>| async move {
+            queue::catalogue::create(&session, account, name, metadata, now).await
+        };
+        self.change(create).await.map(Arc::new)
     }
 
-    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        let drop =
+            |session: Arc<Session>| async move { queue::catalogue::drop(&session, queue).await };
+        self.change(drop).await
     }
 
-    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            queue::catalogue::set_metadata(&session, queue, &metadata).await
+        };
+        self.change(set).await
     }
 
-    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        let set = |session: Arc<Session>| async move {
+            queue::catalogue::set_policies(&session, queue, &policies).await
+        };
+        self.change(set).await
     }
 
-    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.reader.peek(queue, limit, self.now()).await
     }
 
-    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.reader.message_count(queue, self.now()).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
@@ -572,7 +641,8 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.reader.clock.now()).await?))
+        let now = self.reader.clock.now();
+        Ok(Box::new(Frozen::take(self.reader.nodes.first(), now, self.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {

@@ -1,4 +1,5 @@
-//! The rows of dropped tables and indexes: removed in small steps, by one server at a time.
+//! The rows of dropped tables, indexes and queues, and messages that have expired: removed in small steps, by one server at a
+//! time.
 //!
 //! A write that saw a table or an index before it was dropped may put a row there afterwards, and its commit may wait for a standby
 //! for any time. So a table is forgotten only when no such write can be left: a server that finds it dropped waits
@@ -10,6 +11,7 @@
 
 use crate::fault::Fault;
 use crate::pool::{Pool, Session};
+use crate::queue::{self, Now};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
@@ -37,6 +39,7 @@ const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigi
 enum Kind {
     Table,
     Index,
+    Queue,
 }
 
 impl Kind {
@@ -53,6 +56,11 @@ impl Kind {
                  WHERE i.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
                  ORDER BY i.iid OFFSET $2 LIMIT 1"
             }
+            Self::Queue => {
+                "SELECT q.qid FROM rowhouse.queues q
+                 WHERE q.dropped IS NOT NULL AND pg_try_advisory_xact_lock($1)
+                 ORDER BY q.dropped OFFSET $2 LIMIT 1"
+            }
         }
     }
 
@@ -67,6 +75,9 @@ impl Kind {
                 "SELECT b.entry, b.kp, b.kh FROM rowhouse.index_entries b WHERE b.iid = $1
                  ORDER BY b.entry, b.kp, b.kh OFFSET $2 LIMIT 1"
             }
+            Self::Queue => {
+                "SELECT b.id FROM rowhouse.messages b WHERE b.qid = $1 ORDER BY b.id OFFSET $2 LIMIT 1"
+            }
         }
     }
 
@@ -79,6 +90,7 @@ impl Kind {
                 "DELETE FROM rowhouse.index_entries x
                  WHERE x.iid = $1 AND (x.entry, x.kp, x.kh) <= ($2, $3, $4)"
             }
+            Self::Queue => "DELETE FROM rowhouse.messages m WHERE m.qid = $1 AND m.id <= $2",
         }
     }
 
@@ -86,6 +98,7 @@ impl Kind {
         match self {
             Self::Table => "DELETE FROM rowhouse.entities e WHERE e.tid = $1",
             Self::Index => "DELETE FROM rowhouse.index_entries x WHERE x.iid = $1",
+            Self::Queue => "DELETE FROM rowhouse.messages m WHERE m.qid = $1",
         }
     }
 
@@ -93,17 +106,21 @@ impl Kind {
         match self {
             Self::Table => "DELETE FROM rowhouse.tables t WHERE t.tid = $1",
             Self::Index => "DELETE FROM rowhouse.indexes i WHERE i.iid = $1",
+            Self::Queue => "DELETE FROM rowhouse.queues q WHERE q.qid = $1",
         }
     }
 }
 
 /// Sweeps for as long as the store is open.
-pub(crate) async fn keep_sweeping(pool: Pool) {
+pub(crate) async fn keep_sweeping(pool: Pool, now: impl Fn() -> Now) {
     let mut sweeper = Sweeper::new(pool, GRACE);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         if let Err(fault) = sweeper.sweep().await {
             tracing::debug!(?fault, "sweeping goes on later");
+        }
+        if let Err(fault) = sweeper.sweep_expired(&now).await {
+            tracing::debug!(?fault, "messages that have expired are swept later");
         }
     }
 }
@@ -115,7 +132,7 @@ struct Sweeper {
     dropped: HashMap<(Kind, i64), Dropped>,
 }
 
-/// What is known of writes to a dropped table or index.
+/// What is known of writes to a dropped table, index or queue.
 struct Dropped {
     seen: Instant,
     /// Every write that saw it has a transaction with a smaller number, or none any more.
@@ -141,7 +158,26 @@ impl Sweeper {
     async fn sweep(&mut self) -> Result<(), Fault> {
         self.dropped.retain(|_, dropped| dropped.seen.elapsed() < REMEMBER);
         self.sweep_all(Kind::Table).await?;
-        self.sweep_all(Kind::Index).await
+        self.sweep_all(Kind::Index).await?;
+        self.sweep_all(Kind::Queue).await
+    }
+
+    /// Until no message that has expired is left, or another server does it.
+    async fn sweep_expired(&self, now: impl Fn() -> Now) -> Result<(), Fault> {
+        loop {
+            let session = self.pool.session().await?;
+            session.begin("BEGIN").await?;
+            let locked = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&LOCK]).await?;
+            let is_ours = locked.is_some_and(|row| row.get(0));
+            let removed =
+                if is_ours { queue::expiry::remove(&session, now(), ROWS).await? } else { 0 };
+            session.end("COMMIT").await?;
+            drop(session);
+            if removed < ROWS.unsigned_abs() {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn sweep_all(&mut self, kind: Kind) -> Result<(), Fault> {

@@ -47,13 +47,19 @@ impl Ticks {
 
     /// The time, or the next tick after the last.
     pub(crate) fn next(&self, now: Timestamp) -> Result<Tick, Exhausted> {
+        self.next_of(now, 1)
+    }
+
+    /// The same for so many ticks, each [`SLOTS`] after the one before it.
+    pub(crate) fn next_of(&self, now: Timestamp, count: i64) -> Result<Tick, Exhausted> {
         let mut state = self.state();
         let now = i64::try_from(now.ticks()).unwrap_or(i64::MAX / 2);
         let at = after(state.last.max(now - 1), state.slot);
-        if at > state.mark {
-            return Err(Exhausted(at));
+        let last = at + SLOTS * (count.max(1) - 1);
+        if last > state.mark {
+            return Err(Exhausted(last));
         }
-        state.last = at;
+        state.last = last;
         Ok(Tick { at })
     }
 
@@ -114,6 +120,15 @@ mod tests {
         assert_eq!(ticks.observe(1500), Ok(()));
         assert_eq!(at(940), Ok(1539));
         assert_eq!(ticks.observe(5000), Err(Exhausted(5000)));
+    }
+
+    #[test]
+    fn several_at_once_are_given_out_once() {
+        let ticks = Ticks::new(3, 0, 1000);
+        assert_eq!(ticks.next_of(time(100), 3), Ok(Tick { at: 131 }));
+        assert_eq!(ticks.next(time(100)), Ok(Tick { at: 131 + 3 * SLOTS }));
+        assert_eq!(ticks.next_of(time(100), 20), Err(Exhausted(387 + 19 * SLOTS)));
+        assert_eq!(ticks.next(time(100)), Ok(Tick { at: 387 }));
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock, SystemRandom};
 use rowhouse_store::Store;
 use rowhouse_store::conformance::Engine;
-use rowhouse_store_postgres::{Durability, Options, PostgresStore};
+use rowhouse_store_postgres::{Durability, Options, PostgresStore, QueueClock};
 use rowhouse_types::Timestamp;
 use std::sync::Arc;
 
@@ -28,7 +28,9 @@ impl Citus {
     async fn open_store(&self) -> Arc<dyn Store> {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let durability = Durability::Ephemeral;
-        let options = Options { connections: 8, durability, ..Options::new(self.url.clone()) };
+        let queue_clock = QueueClock::Server;
+        let options =
+            Options { connections: 8, durability, queue_clock, ..Options::new(self.url.clone()) };
         let store = PostgresStore::open(options, clock, Arc::new(SystemRandom)).await;
         Arc::new(store.expect("the store opens"))
     }

@@ -179,7 +179,7 @@ fn a_write_waits_until_its_nodes_agree_about_the_indexes() {
             cluster.execute_on(worker, &sql);
         };
         set(1_000_000);
-        let refusal = store.commit(Batch { commands: batch(2) }).await;
+        let refusal = store.commit(Batch::new(batch(2))).await;
         assert!(matches!(refusal, Err(StoreError::Busy)), "{refusal:?}");
         let waiting = {
             let (store, batch) = (Arc::clone(store), batch(3));

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock, SystemRandom};
 use rowhouse_store::Store;
 use rowhouse_store::conformance::Engine;
-use rowhouse_store_postgres::{Durability, Options, PostgresStore};
+use rowhouse_store_postgres::{Durability, Options, PostgresStore, QueueClock};
 use rowhouse_testkit::TestPostgres;
 use rowhouse_types::Timestamp;
 use std::collections::BTreeMap;
@@ -28,7 +28,9 @@ impl Postgres {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         // The server of the tests does not wait for its disk.
         let durability = Durability::Ephemeral;
-        let options = Options { connections: 8, durability, ..Options::new(url.clone()) };
+        let queue_clock = QueueClock::Server;
+        let options =
+            Options { connections: 8, durability, queue_clock, ..Options::new(url.clone()) };
         let store = PostgresStore::open(options, clock, Arc::new(SystemRandom)).await;
         let store: Arc<dyn Store> = Arc::new(store.expect("the store opens"));
         self.databases.lock().expect("not poisoned").insert(address(&store), url);

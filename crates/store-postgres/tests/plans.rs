@@ -7,7 +7,9 @@ mod common;
 use common::{command, commit, database, filter, key, number, open, page, put, scan_of, table};
 use rowhouse_query::index::{Span, entry};
 use rowhouse_store::conformance::indexed::{index_of, only, ready, walk_of, walk_page};
-use rowhouse_store::{Condition, Lookup, Scan, Store, TableId, Walk, Write};
+use rowhouse_store::{
+    Batch, Condition, Lookup, Message, MessageAction, Scan, Store, TableId, Walk, Write,
+};
 use rowhouse_store_postgres::PostgresStore;
 use rowhouse_testkit::TestPostgres;
 use rowhouse_types::{Direction, EntityKey, Etag, KeyRange, Position, Row};
@@ -118,9 +120,8 @@ fn plans_in(log: &str) -> Vec<String> {
             inside = false;
         }
     }
-    plans.retain(|plan| {
-        plan.contains("rowhouse.entities") || plan.contains("rowhouse.index_entries")
-    });
+    let of_rows = ["rowhouse.entities", "rowhouse.index_entries", "rowhouse.messages"];
+    plans.retain(|plan| of_rows.iter().any(|name| plan.contains(name)));
     plans
 }
 
@@ -374,4 +375,74 @@ fn with_statistics_keys_find_everything() {
 #[test]
 fn without_statistics_keys_find_everything() {
     common::run(every_statement(false));
+}
+
+/// One message of many, by its queue and id.
+fn check_message(plan: &str) {
+    check_any(plan);
+    let found = conditions(plan, "messages_pkey");
+    assert!(!found.is_empty(), "{plan}");
+    for condition in found {
+        assert!(condition.contains("(qid = ") && condition.contains("(id = "), "{plan}");
+    }
+    check_rows(plan, "using messages_pkey");
+}
+
+/// The next messages are found in their order, and no more of them are looked at than are taken.
+fn check_take(plan: &str) {
+    check_message(plan);
+    let [condition] = conditions(plan, "messages_to_take")[..] else { panic!("{plan}") };
+    assert!(condition.contains("(qid + 0) = ") && condition.contains("(visible <= "), "{plan}");
+    check_rows(plan, "using messages_to_take");
+}
+
+/// In a queue that was empty when someone counted, and in one that was not.
+async fn messages(analyzed: bool) {
+    let fixture = Fixture::new(true).await;
+    let Fixture { server, url, store, .. } = &fixture;
+    let account = store.accounts().await.expect("listed")[0].id;
+    let name = "jobs".parse().expect("a legal name");
+    let queue = store.create_queue(account, &name, Vec::new()).await.expect("created").id;
+    let fill = format!(
+        "INSERT INTO rowhouse.messages (qid, id, visible, seq, receipt, inserted, expires, taken, text)
+         SELECT {}, decode(md5(n::text), 'hex'), n, n, 7, n, 3155378975999999999, 0, 'text'
+         FROM generate_series(1, 50000) AS n",
+        queue.0
+    );
+    server.execute(database(url), &fill);
+    if analyzed {
+        server.execute(database(url), "ANALYZE rowhouse.messages");
+    }
+    let act = async |action| {
+        let done = store.commit(Batch::of_message(queue, action)).await;
+        done.expect("the condition holds").messages
+    };
+    let taken = std::sync::Mutex::new(Vec::new());
+    let take = async |_| {
+        let found = act(MessageAction::Take { limit: 32, hide_seconds: 600 }).await;
+        assert_eq!(found.len(), 32);
+        taken.lock().expect("not poisoned").extend(found);
+    };
+    fixture.check(check_take, take).await;
+    let next = || taken.lock().expect("not poisoned").pop().expect("there are more");
+    let update = async |_| {
+        let Message { id, receipt, .. } = next();
+        act(MessageAction::Update { id, receipt, hide_seconds: 600, text: None }).await;
+    };
+    fixture.check(check_message, update).await;
+    let delete = async |_| {
+        let Message { id, receipt, .. } = next();
+        act(MessageAction::Delete { id, receipt }).await;
+    };
+    fixture.check(check_message, delete).await;
+}
+
+#[test]
+fn messages_with_statistics() {
+    common::run(messages(true));
+}
+
+#[test]
+fn messages_without_statistics() {
+    common::run(messages(false));
 }

@@ -45,11 +45,15 @@ impl Posts {
     }
 
     pub(super) fn commands(&mut self, actions: &[(usize, Action)]) -> Vec<MessageCommand> {
-        let command = |(which, action): &(usize, Action)| {
-            let action = self.action(*which, action);
+        let command = |(index, (which, action)): (usize, &(usize, Action))| {
+            let action = match action {
+                // What comes back is what was told last: nothing of the same batch may have changed it before.
+                Action::Restore(_) if index > 0 => MessageAction::Clear,
+                action => self.action(*which, action),
+            };
             MessageCommand { queue: self.queues[*which], action }
         };
-        actions.iter().map(command).collect()
+        actions.iter().enumerate().map(command).collect()
     }
 
     fn action(&mut self, queue: usize, action: &Action) -> MessageAction {
