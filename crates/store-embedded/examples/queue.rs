@@ -1,9 +1,10 @@
 //! What a message costs: put, and taken and deleted again, in a queue that holds nothing else and in one that holds many.
-//! `cargo run --release -p rowhouse-store-embedded --example queue [messages] [directory]`
+//! `cargo run --release -p rowhouse-store-embedded --example queue [messages] [directory] [ephemeral]`: with the last word nothing
+//! waits for the disk, so that what is measured is the work alone.
 
 use rowhouse_env::SystemClock;
 use rowhouse_store::{Batch, MessageAction, MessageCommand, NewAccount, QueueId, Store};
-use rowhouse_store_embedded::{EmbeddedStore, Options};
+use rowhouse_store_embedded::{Durability, EmbeddedStore, Options};
 use rowhouse_types::Guid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,7 +57,11 @@ async fn main() {
     let many: u64 = args.next().map_or(1_000_000, |text| text.parse().expect("a number"));
     let parent = args.next().unwrap_or_else(|| ".".into());
     let directory = tempfile::tempdir_in(parent).expect("a directory");
-    let options = Options::new(directory.path());
+    let durability = match args.next() {
+        Some(_) => Durability::Ephemeral,
+        None => Durability::Full,
+    };
+    let options = Options { durability, ..Options::new(directory.path()) };
     let store = EmbeddedStore::open(options, Arc::new(SystemClock)).expect("the store opens");
     let keys = [Box::from([]), Box::from([])];
     let name = "first".parse().expect("legal");
