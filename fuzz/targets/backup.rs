@@ -48,6 +48,7 @@ fn read(bytes: &[u8]) {
     if let Poll::Ready(Ok(survey)) = reading.poll(&mut Context::from_waker(Waker::noop())) {
         assert_eq!(survey.bytes, bytes.len() as u64);
         assert_eq!(survey.totals.tables, survey.catalogue.tables.len() as u64);
+        assert_eq!(survey.totals.queues, survey.catalogue.queues.len() as u64);
         let items: u64 = survey.items.values().sum();
         assert_eq!(survey.totals.entities + survey.totals.changes, items);
     }

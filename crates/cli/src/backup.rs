@@ -209,13 +209,18 @@ fn tell(survey: &Survey) -> String {
     };
     let accounts = counted(totals.accounts, "account", "accounts");
     let tables = counted(totals.tables, "table", "tables");
-    let rows = [
+    let mut rows = vec![
         ("Backup", header.id.to_string()),
         ("Taken", format!("{} by Rowhouse {}", header.taken.iso7(), header.product)),
         ("Holds", format!("{accounts}, {tables}, {contents}")),
         ("Size", bytes(survey.bytes)),
         ("Keys", keys(&survey.catalogue).to_owned()),
     ];
+    if totals.queues > 0 {
+        let queues = counted(totals.queues, "queue", "queues");
+        let messages = counted(totals.messages, "message", "messages");
+        rows.insert(3, ("Queues", format!("{queues}, {messages}")));
+    }
     let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
     lines.concat()
 }
@@ -257,6 +262,8 @@ fn value(survey: &Survey) -> Value {
         "tables": tables,
         "entities": totals.entities,
         "changes": totals.changes,
+        "queues": totals.queues,
+        "messages": totals.messages,
         "bytes": bytes,
     })
 }

@@ -54,7 +54,13 @@ impl Check {
         if report.problems.is_empty() {
             let tables = output::counted(report.tables, "table", "tables");
             let entities = output::counted(report.entities, "entity", "entities");
-            output::print(&format!("{tables} with {entities}: everything is in order.\n"));
+            let mut queues = String::new();
+            if report.queues > 0 {
+                let messages = output::counted(report.messages, "message", "messages");
+                let count = output::counted(report.queues, "queue", "queues");
+                queues = format!(", {count} with {messages}");
+            }
+            output::print(&format!("{tables} with {entities}{queues}: everything is in order.\n"));
             return Ok(());
         }
         let problems = output::counted(report.problems.len() as u64, "problem", "problems");

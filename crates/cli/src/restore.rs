@@ -116,10 +116,12 @@ impl RestoreCommand {
         drop(line);
         let (restored, surveys) = restored.map_err(|error| error.to_string())?;
         if self.server.json {
-            let Restored { accounts, tables, items, indexes, indexes_left_out, resumed } = restored;
+            let Restored { accounts, tables, items, indexes, indexes_left_out, resumed, .. } =
+                restored;
             let value = json!({
                 "accounts": accounts, "tables": tables, "items": items, "indexes": indexes,
-                "indexesLeftOut": indexes_left_out, "resumed": resumed,
+                "indexesLeftOut": indexes_left_out, "queues": restored.queues,
+                "messages": restored.messages, "resumed": resumed,
             });
             output::print(&format!("{value}\n"));
             return Ok(());
@@ -133,6 +135,11 @@ impl RestoreCommand {
             contents(", ", restored.items, changes),
             surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
         ));
+        if restored.queues > 0 {
+            let queues = counted(restored.queues, "queue", "queues");
+            let messages = counted(restored.messages, "message", "messages");
+            output::print(&format!("Queues    {queues}, {messages}\n"));
+        }
         if restored.indexes > 0 {
             let indexes = counted(restored.indexes, "index", "indexes");
             output::print(&format!("Indexes   {indexes}, built while a server runs\n"));

@@ -1,7 +1,10 @@
-//! Puts entities into a store, in batches of bounded size, some of them at the same time.
+//! Puts entities and messages into a store, in batches of bounded size, some of them at the same time.
 
 use crate::error::BackupError;
-use rowhouse_store::{Batch, Change, Command, Condition, Store, StoreError, TableId, Write};
+use rowhouse_store::{
+    Batch, Change, Command, Condition, Message, MessageAction, MessageCommand, QueueId, Store,
+    StoreError, TableId, Write,
+};
 use rowhouse_types::{EntityKey, Record};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +20,19 @@ const BUSY_TRIES: usize = 600;
 
 /// Collects commands and commits them.
 ///
-/// Entities have keys of their own, so their batches may overtake each other; changes of one entity must not.
+/// Entities have keys of their own, so their batches may overtake each other; changes of one entity must not, and messages are to
+/// stay in their order.
 #[derive(Debug)]
 pub(crate) struct Applier {
     store: Arc<dyn Store>,
-    batch: Vec<Command>,
+    batch: Batch,
     bytes: usize,
     in_flight: JoinSet<Result<(), StoreError>>,
 }
 
 impl Applier {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, batch: Vec::new(), bytes: 0, in_flight: JoinSet::new() }
+        Self { store, batch: Batch::default(), bytes: 0, in_flight: JoinSet::new() }
     }
 
     /// An entity as it was. The one of this key may be there: then it was restored before.
@@ -53,6 +57,18 @@ impl Applier {
         }
     }
 
+    /// A message as it was, behind all that came before it.
+    pub(crate) async fn message(
+        &mut self,
+        queue: QueueId,
+        message: Message,
+    ) -> Result<(), BackupError> {
+        self.bytes += message.text.len();
+        let action = MessageAction::Restore(message);
+        self.batch.messages.push(MessageCommand { queue, action });
+        self.send_if_full(1).await
+    }
+
     async fn push(
         &mut self,
         table: TableId,
@@ -65,8 +81,14 @@ impl Applier {
             _ => 0,
         };
         self.bytes += key.partition.as_str().len() + key.row.as_str().len() + record;
-        self.batch.push(Command::Entity { table, key, condition: Condition::Any, write });
-        if BATCH_COMMANDS <= self.batch.len() || BATCH_BYTES <= self.bytes {
+        let condition = Condition::Any;
+        self.batch.commands.push(Command::Entity { table, key, condition, write });
+        self.send_if_full(in_flight).await
+    }
+
+    async fn send_if_full(&mut self, in_flight: usize) -> Result<(), BackupError> {
+        let count = self.batch.commands.len() + self.batch.messages.len();
+        if BATCH_COMMANDS <= count || BATCH_BYTES <= self.bytes {
             self.send(in_flight).await?;
         }
         Ok(())
@@ -76,14 +98,14 @@ impl Applier {
     async fn send(&mut self, in_flight: usize) -> Result<(), BackupError> {
         self.wait_until_fewer_than(in_flight).await?;
         self.bytes = 0;
-        let batch = Batch::new(std::mem::take(&mut self.batch));
+        let batch = std::mem::take(&mut self.batch);
         self.in_flight.spawn(commit(Arc::clone(&self.store), batch));
         Ok(())
     }
 
     /// Returns when everything is in the store.
     pub(crate) async fn settle(&mut self) -> Result<(), BackupError> {
-        if !self.batch.is_empty() {
+        if !self.batch.commands.is_empty() || !self.batch.messages.is_empty() {
             self.send(1).await?;
         }
         self.wait_until_fewer_than(1).await

@@ -1,20 +1,23 @@
-//! All accounts and tables of a store or a backup.
+//! All accounts, tables and queues of a store or a backup.
 
 use crate::error::BackupError;
-use rowhouse_store::{Account, AccountId, Snapshot, StoreError, Table, TableId};
+use crate::queues;
+use rowhouse_store::{Account, AccountId, Queue, QueueId, Snapshot, StoreError, Table, TableId};
 use rowhouse_types::{AccountName, TableName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What a sealed key begins with that is not sealed at all.
 const UNSEALED: u8 = 0;
 
-/// Accounts in the order of their names, tables in the order of their ids.
+/// Accounts in the order of their names, tables and queues in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     /// Every account.
     pub accounts: Vec<Account>,
     /// Every table.
     pub tables: Vec<Table>,
+    /// Every queue.
+    pub queues: Vec<Queue>,
 }
 
 impl Catalogue {
@@ -27,10 +30,12 @@ impl Catalogue {
             catalogue.accounts.push(Account::clone(&account));
         }
         catalogue.tables.sort_unstable_by_key(|table| table.id);
+        let accounts = catalogue.accounts.iter().map(|account| account.id);
+        catalogue.queues = queues::of(snapshot, accounts).await?;
         Ok(catalogue)
     }
 
-    /// Whether every table has an account, and no two the same name in it.
+    /// Whether every table and every queue has an account, and no two the same name in it.
     pub(crate) fn check(&self) -> Result<(), BackupError> {
         let accounts: BTreeSet<AccountId> =
             self.accounts.iter().map(|account| account.id).collect();
@@ -44,6 +49,15 @@ impl Catalogue {
             }
             if !names.insert((table.account, table.name.folded())) {
                 return Err(BackupError::damaged(0, "two tables have the same name"));
+            }
+        }
+        let mut names = BTreeSet::new();
+        for queue in &self.queues {
+            if !accounts.contains(&queue.account) {
+                return Err(BackupError::damaged(0, "a queue has no account"));
+            }
+            if !names.insert((queue.account, &queue.name)) {
+                return Err(BackupError::damaged(0, "two queues have the same name"));
             }
         }
         Ok(())
@@ -90,8 +104,13 @@ impl Catalogue {
             earlier.tables.iter().map(|table| (table.id, table.created)).collect();
         let same_table =
             |table: &Table| tables.get(&table.id).is_none_or(|created| *created == table.created);
+        let queues: HashMap<QueueId, Timestamp> =
+            earlier.queues.iter().map(|queue| (queue.id, queue.created)).collect();
+        let same_queue =
+            |queue: &Queue| queues.get(&queue.id).is_none_or(|created| *created == queue.created);
         (before.is_empty() || self.accounts.iter().any(|account| common(&account)))
             && self.accounts.iter().all(same)
             && self.tables.iter().all(same_table)
+            && self.queues.iter().all(same_queue)
     }
 }

@@ -72,6 +72,10 @@ impl<'a> Fields<'a> {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Offence> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
         self.0 = rest;

@@ -42,12 +42,14 @@ pub(crate) enum Kind {
     TableEnd = 5,
     Changes = 6,
     End = 7,
+    Queues = 8,
+    Messages = 9,
 }
 
 impl Kind {
     fn from_tag(tag: u8) -> Option<Self> {
-        use Kind::{Accounts, Changes, End, Entities, Header, TableEnd, Tables};
-        let all = [Header, Accounts, Tables, Entities, TableEnd, Changes, End];
+        use Kind::{Accounts, Changes, End, Entities, Header, Messages, Queues, TableEnd, Tables};
+        let all = [Header, Accounts, Tables, Entities, TableEnd, Changes, End, Queues, Messages];
         all.into_iter().find(|&kind| kind as u8 == tag)
     }
 }

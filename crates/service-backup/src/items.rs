@@ -2,8 +2,8 @@
 
 use crate::fields::{Fields, Offence, Put};
 use crate::indexes::{self, FIRST_VERSION_WITH_INDEXES};
-use crate::ttl;
-use rowhouse_store::{Account, AccountId, Change, Placement, Table, TableId};
+use crate::{queues, ttl};
+use rowhouse_store::{Account, AccountId, Change, Placement, Queue, Table, TableId};
 use rowhouse_types::{EntityKey, Guid, Record, RecordRef, Row, StoredPolicy, Timestamp};
 use std::collections::BTreeMap;
 
@@ -51,10 +51,16 @@ pub struct Totals {
     pub entities: u64,
     /// Changes; none in a full backup.
     pub changes: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Messages in them.
+    pub messages: u64,
 }
 
 const FULL: u8 = 1;
 const INCREMENTAL: u8 = 2;
+/// With this the last frame ends.
+const DIGEST_BYTES: usize = 32;
 
 impl Header {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -101,22 +107,35 @@ impl Header {
 }
 
 impl Totals {
+    /// Entities, changes and messages: what a restore puts into a store.
+    pub fn items(&self) -> u64 {
+        self.entities + self.changes + self.messages
+    }
+
     pub(crate) fn encode(&self, digest: &[u8; 32]) -> Vec<u8> {
         let mut out = Vec::new();
         for count in [self.accounts, self.tables, self.entities, self.changes] {
             out.put_u64(count);
+        }
+        if self.queues > 0 {
+            out.put_u64(self.queues);
+            out.put_u64(self.messages);
         }
         out.extend_from_slice(digest);
         out
     }
 
     pub(crate) fn decode(mut fields: Fields<'_>) -> Result<(Self, [u8; 32]), Offence> {
-        let totals = Self {
+        let mut totals = Self {
             accounts: fields.u64()?,
             tables: fields.u64()?,
             entities: fields.u64()?,
             changes: fields.u64()?,
+            ..Self::default()
         };
+        if DIGEST_BYTES < fields.len() {
+            (totals.queues, totals.messages) = (fields.u64()?, fields.u64()?);
+        }
         let digest = fields.digest()?;
         end(fields)?;
         Ok((totals, digest))
@@ -157,15 +176,19 @@ pub(crate) fn put_table(out: &mut Vec<u8>, table: &Table) {
     out.put_short(table.name.as_str().as_bytes());
     out.put_option(table.placement.group.as_deref(), |out, group| out.put_short(group.as_bytes()));
     out.put_option(table.placement.route_chars, Put::put_u32);
-    out.put_u16(u16::try_from(table.policies.len()).expect("a table has few policies"));
-    for policy in &table.policies {
+    put_policies(out, &table.policies);
+    indexes::put(out, &table.indexes);
+    ttl::put(out, table.ttl.as_ref());
+}
+
+pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &[StoredPolicy]) {
+    out.put_u16(u16::try_from(policies.len()).expect("there are few policies"));
+    for policy in policies {
         out.put_short(policy.id.as_bytes());
         out.put_option(policy.start, |out, time| out.put_u64(time.ticks()));
         out.put_option(policy.expiry, |out, time| out.put_u64(time.ticks()));
         out.put_option(policy.permission.as_deref(), |out, text| out.put_short(text.as_bytes()));
     }
-    indexes::put(out, &table.indexes);
-    ttl::put(out, table.ttl.as_ref());
 }
 
 fn table(fields: &mut Fields<'_>, version: u32) -> Result<Table, Offence> {
@@ -186,7 +209,7 @@ fn table(fields: &mut Fields<'_>, version: u32) -> Result<Table, Offence> {
     Ok(Table { id, account, name, created, placement, policies, indexes, ttl })
 }
 
-fn policy(fields: &mut Fields<'_>) -> Result<StoredPolicy, Offence> {
+pub(crate) fn policy(fields: &mut Fields<'_>) -> Result<StoredPolicy, Offence> {
     Ok(StoredPolicy {
         id: fields.text()?.into(),
         start: fields.option(Fields::time)?,
@@ -263,6 +286,10 @@ pub(crate) fn accounts(fields: Fields<'_>) -> Result<Vec<Account>, Offence> {
 
 pub(crate) fn tables(fields: Fields<'_>, version: u32) -> Result<Vec<Table>, Offence> {
     all(fields, |fields| table(fields, version))
+}
+
+pub(crate) fn queues(fields: Fields<'_>) -> Result<Vec<Queue>, Offence> {
+    all(fields, queues::read)
 }
 
 pub(crate) fn changes(fields: Fields<'_>) -> Result<Vec<Change>, Offence> {

@@ -4,7 +4,8 @@ use crate::error::{BackupError, FileError};
 use crate::fields::{Fields, Offence};
 use crate::frame::{Frame, FrameReader, Kind};
 use crate::items::{self, Extent, Header, Totals};
-use rowhouse_store::{Account, Change, Table, TableId};
+use crate::queues;
+use rowhouse_store::{Account, Change, Message, Queue, QueueId, Table, TableId};
 use rowhouse_types::{AccountName, EntityKey, Record};
 use std::collections::VecDeque;
 use tokio::io::AsyncRead;
@@ -16,6 +17,10 @@ pub enum Part {
     Accounts(Vec<Account>),
     /// Some of the tables, in the order of their ids.
     Tables(Vec<Table>),
+    /// Some of the queues, in the order of their ids.
+    Queues(Vec<Queue>),
+    /// Some of the messages of a queue. Queues come in the order of their ids.
+    Messages(Messages),
     /// Some of the entities of a table. Tables come in the order of their ids.
     Entities(Entities),
     /// A table has no more entities.
@@ -24,6 +29,15 @@ pub enum Part {
     Changes(Vec<Change>),
     /// The backup is whole.
     End(Totals),
+}
+
+/// Messages of one queue.
+#[derive(Debug)]
+pub struct Messages {
+    /// The queue, by the id that it had.
+    pub queue: QueueId,
+    /// The messages.
+    pub messages: Vec<Message>,
 }
 
 /// Entities of one table, in the order of their keys. They stay in the frame that they came in until somebody wants them.
@@ -68,6 +82,10 @@ struct Seen {
     /// Of the first of these.
     entities: u64,
     last_key: Option<EntityKey>,
+    /// In the order of their ids.
+    queues: Vec<QueueId>,
+    /// Whose messages came last, and how many.
+    messages_of: Option<(QueueId, u64)>,
 }
 
 impl<R> std::fmt::Debug for Reader<R> {
@@ -104,9 +122,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.frames.position()
     }
 
-    /// How many entities and changes have been read.
+    /// How many entities, changes and messages have been read.
     pub fn items(&self) -> u64 {
-        self.seen.totals.entities + self.seen.totals.changes
+        self.seen.totals.items()
     }
 
     /// The next part. After [`Part::End`] there is none.
@@ -137,6 +155,8 @@ fn decode(version: u32, header: &Header, seen: &mut Seen, frame: Frame) -> Resul
         Kind::Header => Err("there is a second header"),
         Kind::Accounts => seen.accounts(items::accounts(fields)?),
         Kind::Tables => seen.tables(items::tables(fields, version)?),
+        Kind::Queues => seen.queues(items::queues(fields)?),
+        Kind::Messages => seen.messages(fields),
         Kind::Entities => seen.entities(frame.content),
         Kind::TableEnd => seen.table_end(items::table_end(fields)?),
         Kind::Changes => seen.changes(header, items::changes(fields)?),
@@ -157,14 +177,21 @@ impl Seen {
             Kind::Header => 0,
             Kind::Accounts => 1,
             Kind::Tables => 2,
-            Kind::Entities | Kind::TableEnd | Kind::Changes => 3,
-            Kind::End => 4,
+            Kind::Queues => 3,
+            Kind::Messages => 4,
+            Kind::Entities | Kind::TableEnd | Kind::Changes => 5,
+            Kind::End => 6,
         };
         let full = header.extent == Extent::Full;
         let belongs = match kind {
             Kind::Entities | Kind::TableEnd => full,
             Kind::Changes => !full,
-            Kind::Header | Kind::Accounts | Kind::Tables | Kind::End => true,
+            Kind::Header
+            | Kind::Accounts
+            | Kind::Tables
+            | Kind::Queues
+            | Kind::Messages
+            | Kind::End => true,
         };
         if !belongs || self.last.is_some_and(|last| stage(kind) < stage(last)) {
             return Err("a frame is not where it belongs");
@@ -197,6 +224,37 @@ impl Seen {
         }
         self.totals.tables += tables.len() as u64;
         Ok(Part::Tables(tables))
+    }
+
+    fn queues(&mut self, queues: Vec<Queue>) -> Result<Part, Offence> {
+        for queue in &queues {
+            if self.queues.last().is_some_and(|last| queue.id <= *last) {
+                return Err("queues are out of order");
+            }
+            self.queues.push(queue.id);
+        }
+        self.totals.queues += queues.len() as u64;
+        Ok(Part::Queues(queues))
+    }
+
+    fn messages(&mut self, mut fields: Fields<'_>) -> Result<Part, Offence> {
+        let (queue, before) = queues::messages_head(&mut fields)?;
+        let expected = match self.messages_of {
+            Some((last, count)) if last == queue => count,
+            Some((last, _)) if queue < last => return Err("messages are out of order"),
+            _ => 0,
+        };
+        if self.queues.binary_search(&queue).is_err() || before != expected {
+            return Err("messages are not where they belong");
+        }
+        let mut messages = Vec::new();
+        while !fields.is_empty() {
+            messages.push(queues::message(&mut fields)?);
+        }
+        let count = messages.len() as u64;
+        self.messages_of = Some((queue, before + count));
+        self.totals.messages += count;
+        Ok(Part::Messages(Messages { queue, messages }))
     }
 
     fn entities(&mut self, content: Vec<u8>) -> Result<Part, Offence> {

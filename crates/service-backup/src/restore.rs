@@ -2,7 +2,8 @@
 //!
 //! Backups are read twice: once to know that they are in order and what they end in, and once to restore
 //! them. Only accounts and tables of the last one are made, under the names that they had then; of the
-//! entities and changes only theirs. Indexes are declared when these are in, and built by the store. Every step may be made twice, so a restore that was interrupted goes on
+//! entities and changes only theirs. Messages are those of the last one, as they were then.
+//! Indexes are declared when these are in, and built by the store. Every step may be made twice, so a restore that was interrupted goes on
 //! from where it last noted that it was ([`crate::marker`]).
 
 use crate::apply::Applier;
@@ -10,10 +11,11 @@ use crate::catalogue::Catalogue;
 use crate::error::{BackupError, FileError};
 use crate::indexes::{self, Declared};
 use crate::marker::{Marker, Place};
-use crate::read::{Part, Reader};
+use crate::queues;
+use crate::read::{Messages, Part, Reader};
 use crate::survey::{Progress, Survey, check_chain};
 use crate::ttl;
-use rowhouse_store::{Account, AccountId, NewAccount, Store, StoreError, Table, TableId};
+use rowhouse_store::{Account, AccountId, NewAccount, QueueId, Store, StoreError, Table, TableId};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -29,8 +31,12 @@ pub struct Restored {
     pub accounts: u64,
     /// Tables.
     pub tables: u64,
+    /// Queues.
+    pub queues: u64,
     /// Entities of the full backup and changes of the others that were put into the store this time.
     pub items: u64,
+    /// Messages that were put into the store this time.
+    pub messages: u64,
     /// Secondary indexes that were declared; the store builds them.
     pub indexes: u64,
     /// Unique indexes that were left out, because the store spreads tables over nodes and PartitionKey is not in them.
@@ -53,9 +59,11 @@ pub async fn restore<R: AsyncRead + Unpin>(
     let Some(last) = surveys.last() else { return Ok(Restored::default()) };
     let marker = Marker::set(&*store, last.header.id, &last.catalogue).await?;
     let resumed = marker.reached != Place::default();
-    let tables = rebuild(&*store, &last.catalogue).await?;
+    let (tables, queues) = rebuild(&*store, &last.catalogue).await?;
+    let applier = Applier::new(Arc::clone(&store));
+    let last_file = surveys.len() - 1;
     let mut restore =
-        Restore { applier: Applier::new(Arc::clone(&store)), store, marker, tables, items: 0 };
+        Restore { applier, store, marker, tables, queues, last_file, items: 0, messages: 0 };
     let mut before = Progress::default();
     for (index, survey) in surveys.iter().enumerate() {
         let file = u32::try_from(index).expect("nobody names so many files");
@@ -74,16 +82,18 @@ pub async fn restore<R: AsyncRead + Unpin>(
                 .await?;
         }
         before.bytes += survey.bytes;
-        before.items += survey.totals.entities + survey.totals.changes;
+        before.items += survey.totals.items();
     }
     let Declared { kept, left_out } = restore.declare(&last.catalogue).await?;
-    let items = restore.items;
+    let (items, messages) = (restore.items, restore.messages);
     restore.marker.remove(&*restore.store).await?;
-    let Catalogue { accounts, tables } = &last.catalogue;
+    let Catalogue { accounts, tables, queues } = &last.catalogue;
     Ok(Restored {
         accounts: accounts.len() as u64,
         tables: tables.len() as u64,
+        queues: queues.len() as u64,
         items,
+        messages,
         indexes: kept,
         indexes_left_out: left_out,
         resumed,
@@ -97,7 +107,12 @@ struct Restore {
     marker: Marker,
     /// The new id of each table, by the one that it had.
     tables: HashMap<TableId, TableId>,
+    /// Likewise of each queue.
+    queues: HashMap<QueueId, QueueId>,
+    /// The number of the backup whose messages are restored.
+    last_file: usize,
     items: u64,
+    messages: u64,
 }
 
 impl Restore {
@@ -116,7 +131,7 @@ impl Restore {
             parts += 1;
             let here = Place { file, parts };
             if self.marker.reached < here {
-                self.part(part).await?;
+                self.part(file, part).await?;
                 if parts.is_multiple_of(PARTS_BETWEEN_NOTES) {
                     self.note(here).await?;
                 }
@@ -145,8 +160,18 @@ impl Restore {
         Ok(())
     }
 
-    async fn part(&mut self, part: Part) -> Result<(), BackupError> {
+    async fn part(&mut self, file: u32, part: Part) -> Result<(), BackupError> {
         match part {
+            Part::Messages(Messages { queue, messages }) => {
+                let is_last = usize::try_from(file).is_ok_and(|file| file == self.last_file);
+                let Some(&queue) = self.queues.get(&queue).filter(|_| is_last) else {
+                    return Ok(());
+                };
+                self.messages += messages.len() as u64;
+                for message in messages {
+                    self.applier.message(queue, message).await?;
+                }
+            }
             Part::Entities(frame) => {
                 let Some(&table) = self.tables.get(&frame.table) else { return Ok(()) };
                 self.items += frame.count;
@@ -161,17 +186,21 @@ impl Restore {
                     self.applier.change(table, change).await?;
                 }
             }
-            Part::Accounts(_) | Part::Tables(_) | Part::TableEnd(_) | Part::End(_) => {}
+            Part::Accounts(_)
+            | Part::Tables(_)
+            | Part::Queues(_)
+            | Part::TableEnd(_)
+            | Part::End(_) => {}
         }
         Ok(())
     }
 }
 
-/// Makes what is missing of accounts and tables, and returns the new ids of the tables.
+/// Makes what is missing of accounts, tables and queues, and returns the new ids of the tables and queues.
 async fn rebuild(
     store: &dyn Store,
     catalogue: &Catalogue,
-) -> Result<HashMap<TableId, TableId>, StoreError> {
+) -> Result<(HashMap<TableId, TableId>, HashMap<QueueId, QueueId>), BackupError> {
     let mut accounts = HashMap::new();
     for account in &catalogue.accounts {
         accounts.insert(account.id, rebuild_account(store, account).await?);
@@ -182,7 +211,8 @@ async fn rebuild(
             tables.insert(table.id, rebuild_table(store, account, table).await?);
         }
     }
-    Ok(tables)
+    let queues = queues::rebuild(store, &catalogue.queues, &accounts).await?;
+    Ok((tables, queues))
 }
 
 async fn rebuild_account(store: &dyn Store, saved: &Account) -> Result<AccountId, StoreError> {

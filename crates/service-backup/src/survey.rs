@@ -13,7 +13,7 @@ use tokio::io::AsyncRead;
 pub struct Survey {
     /// What it says of itself.
     pub header: Header,
-    /// Accounts and tables at its moment.
+    /// Accounts, tables and queues at its moment.
     pub catalogue: Catalogue,
     /// Entities, or changes of entities, by table; a table without is not named.
     pub items: BTreeMap<TableId, u64>,
@@ -28,11 +28,11 @@ pub struct Survey {
 pub struct Progress {
     /// Bytes of the backup that was read.
     pub bytes: u64,
-    /// Entities and changes among them.
+    /// Entities, changes and messages among them.
     pub items: u64,
 }
 
-/// Reads a backup whole. `accept` is asked as soon as accounts and tables are known, and may refuse.
+/// Reads a backup whole. `accept` is asked as soon as accounts, tables and queues are known, and may refuse.
 pub async fn survey<R: AsyncRead + Unpin>(
     source: R,
     accept: impl Fn(&Header, &Catalogue) -> Result<(), BackupError>,
@@ -44,7 +44,7 @@ pub async fn survey<R: AsyncRead + Unpin>(
     let mut accepted = false;
     loop {
         let part = reader.next().await?;
-        let is_catalogue = matches!(part, Part::Accounts(_) | Part::Tables(_));
+        let is_catalogue = matches!(part, Part::Accounts(_) | Part::Tables(_) | Part::Queues(_));
         if !is_catalogue && !std::mem::replace(&mut accepted, true) {
             catalogue.check()?;
             accept(reader.header(), &catalogue)?;
@@ -52,10 +52,11 @@ pub async fn survey<R: AsyncRead + Unpin>(
         match part {
             Part::Accounts(accounts) => catalogue.accounts.extend(accounts),
             Part::Tables(tables) => catalogue.tables.extend(tables),
+            Part::Queues(queues) => catalogue.queues.extend(queues),
             Part::Entities(entities) => {
                 *items.entry(entities.table).or_default() += entities.count;
             }
-            Part::TableEnd(_) => {}
+            Part::TableEnd(_) | Part::Messages(_) => {}
             Part::Changes(changes) => {
                 for change in changes {
                     *items.entry(change.table).or_default() += 1;
@@ -71,7 +72,7 @@ pub async fn survey<R: AsyncRead + Unpin>(
     }
 }
 
-/// Reads no more than what a backup says of itself, its accounts and its tables.
+/// Reads no more than what a backup says of itself, its accounts, its tables and its queues.
 pub async fn beginning<R: AsyncRead + Unpin>(
     source: R,
 ) -> Result<(Header, Catalogue), BackupError> {
@@ -81,6 +82,7 @@ pub async fn beginning<R: AsyncRead + Unpin>(
         match reader.next().await? {
             Part::Accounts(accounts) => catalogue.accounts.extend(accounts),
             Part::Tables(tables) => catalogue.tables.extend(tables),
+            Part::Queues(queues) => catalogue.queues.extend(queues),
             _ => {
                 catalogue.check()?;
                 return Ok((reader.header().clone(), catalogue));

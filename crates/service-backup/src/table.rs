@@ -1,6 +1,6 @@
 //! A single table of a backup, under a new name, into a store that is in use.
 //!
-//! The new table must not be there. It fills while others could already read it: it is whole when the restore
+//! Queues are left out. The new table must not be there. It fills while others could already read it: it is whole when the restore
 //! says so. One that fails takes back what it has made. One that is killed leaves a note in the settings of
 //! the account, by which the next attempt with the same backup knows the half that it may throw away.
 
@@ -128,7 +128,8 @@ impl Work {
         let mut aimed = false;
         loop {
             let part = reader.next().await?;
-            let is_catalogue = matches!(part, Part::Accounts(_) | Part::Tables(_));
+            let is_catalogue =
+                matches!(part, Part::Accounts(_) | Part::Tables(_) | Part::Queues(_));
             if !is_catalogue && !std::mem::replace(&mut aimed, true) {
                 self.aim(found.take()).await?;
             }

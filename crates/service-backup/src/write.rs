@@ -7,6 +7,7 @@ use crate::catalogue::Catalogue;
 use crate::error::BackupError;
 use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
 use crate::items::{self, Base, Extent, Header, Totals};
+use crate::queues;
 use rowhouse_store::{
     Change, ChangesWanted, Conflict, Page, Scan, Snapshot, Store, StoreError, TableId, Take,
 };
@@ -51,13 +52,15 @@ pub async fn write_full<W: AsyncWrite + Unpin>(
     let catalogue = Catalogue::of(snapshot).await?;
     let mut out = Writer::begin(sink, &header).await?;
     out.catalogue(&catalogue).await?;
+    out.messages(snapshot, &catalogue).await?;
     for table in &catalogue.tables {
         out.table(snapshot, table.id).await?;
     }
     out.end().await
 }
 
-/// Writes all accounts and tables that the snapshot shows, and what has changed of entities since the base.
+/// Writes all accounts, tables and queues that the snapshot shows, with the messages of the queues, and what has changed of
+/// entities since the base.
 ///
 /// Changes of tables that are no longer there are left out. The snapshot is let go of before the changes are
 /// read. Fails with [`BackupError::ChangesNotKept`] before anything is written if some of them are not there.
@@ -71,9 +74,10 @@ pub async fn write_incremental<W: AsyncWrite + Unpin>(
     let place = snapshot.place();
     check_kept(store, base, place).await?;
     let catalogue = Catalogue::of(&*snapshot).await?;
-    drop(snapshot);
     let mut out = Writer::begin(sink, &about.header(place, Extent::Incremental(base))).await?;
     out.catalogue(&catalogue).await?;
+    out.messages(&*snapshot, &catalogue).await?;
+    drop(snapshot);
     let tables: HashSet<TableId> = catalogue.tables.iter().map(|table| table.id).collect();
     let mut after = base.place;
     let give_up = Instant::now() + CHANGES_TIME;
@@ -168,7 +172,42 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.totals.accounts = catalogue.accounts.len() as u64;
         self.totals.tables = catalogue.tables.len() as u64;
         self.items(Kind::Accounts, &catalogue.accounts, items::put_account).await?;
-        self.items(Kind::Tables, &catalogue.tables, items::put_table).await
+        self.totals.queues = catalogue.queues.len() as u64;
+        self.items(Kind::Tables, &catalogue.tables, items::put_table).await?;
+        self.items(Kind::Queues, &catalogue.queues, queues::put).await
+    }
+
+    /// The messages of every queue.
+    async fn messages(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        catalogue: &Catalogue,
+    ) -> Result<(), BackupError> {
+        for queue in catalogue.queues.iter().map(|queue| queue.id) {
+            let (mut from, mut before) = (None, 0);
+            loop {
+                let page = snapshot.messages(queue, from, FRAME_ITEMS, FRAME_BYTES).await?;
+                let (messages, count) = (page.messages, before);
+                before += messages.len() as u64;
+                if !messages.is_empty() {
+                    self.put(Kind::Messages, move |_| {
+                        let mut content = Vec::new();
+                        queues::put_messages_head(&mut content, queue, count);
+                        for message in &messages {
+                            queues::put_message(&mut content, message);
+                        }
+                        Ok(content)
+                    })
+                    .await?;
+                }
+                match page.next {
+                    Some(next) => from = Some(next),
+                    None => break,
+                }
+            }
+            self.totals.messages += before;
+        }
+        Ok(())
     }
 
     /// As many frames as the things need.

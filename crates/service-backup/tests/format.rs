@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use rowhouse_service_backup::{BackupError, FORMAT_VERSION, FileError, Part, Reader};
-use rowhouse_store::{Batch, Command, Condition, Index, Ttl, Write};
+use rowhouse_store::{Batch, Command, Condition, Index, Message, MessageAction, Ttl, Write};
 use rowhouse_types::{EntityKey, Guid, RecordBuilder, Timestamp, ValueRef};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,6 +13,32 @@ use support::{DAY, World, look};
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(future)
+}
+
+/// The same with queues and messages.
+fn queue_samples() -> &'static [Vec<u8>; 2] {
+    static SAMPLES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        block_on(async {
+            let world = World::new(2);
+            world.account("acct").await;
+            let table = world.table("acct", "Table").await;
+            world.put(table.id, "p", "r1", 1).await;
+            let jobs = world.queue("acct", "jobs").await;
+            world.queue("acct", "empty").await;
+            world.post(jobs, 1, "first", 0, Some(1000)).await;
+            world.post(jobs, 2, "zweite é", 30, None).await;
+            let take = MessageAction::Take { limit: 1, hide_seconds: 10 };
+            world.store.commit(Batch::of_message(jobs, take)).await.unwrap();
+            world.store.keep_changes(Some(DAY)).await.unwrap();
+            let full = world.full().await;
+            world.put(table.id, "p", "r1", 3).await;
+            world.store.commit(Batch::of_message(jobs, MessageAction::Clear)).await.unwrap();
+            world.post(jobs, 3, "third", 0, None).await;
+            let increment = world.since(&full).await;
+            [full, increment]
+        })
+    })
 }
 
 /// A full backup and an incremental one.
@@ -48,7 +74,7 @@ fn offence(bytes: &[u8]) -> FileError {
 
 #[test]
 fn any_flipped_bit_is_noticed() {
-    for sample in samples() {
+    for sample in samples().iter().chain(queue_samples()) {
         for bit in 0..sample.len() * 8 {
             let mut bytes = sample.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -70,7 +96,7 @@ fn any_flipped_bit_is_noticed() {
 
 #[test]
 fn any_cut_is_noticed() {
-    for sample in samples() {
+    for sample in samples().iter().chain(queue_samples()) {
         for length in 1..sample.len() {
             let error = offence(&sample[..length]);
             assert!(matches!(error, FileError::Truncated { at } if at == length as u64), "{error}");
@@ -111,7 +137,12 @@ fn a_frame_that_claims_to_be_huge_is_not_believed() {
 /// Frames of two backups do not mix, nor does the order of frames change.
 #[test]
 fn frames_stay_where_they_were_written() {
-    let [full, increment] = samples();
+    for samples in [samples(), queue_samples()] {
+        frames_of_one_stay(samples);
+    }
+}
+
+fn frames_of_one_stay([full, increment]: &[Vec<u8>; 2]) {
     let frames = frames_of(full);
     for left in 0..frames.len() {
         for right in 0..frames.len() {
@@ -184,6 +215,48 @@ async fn the_second_format_is_read() {
     assert_eq!(new.entities(table.id).await.len(), 1);
 }
 
+/// With queues and their messages; those of the last backup are restored.
+#[tokio::test]
+async fn queues_are_read() {
+    let full = include_bytes!("fixtures/v2-queues-full.rhb");
+    let increment = include_bytes!("fixtures/v2-queues-incremental.rhb");
+    assert_eq!(full[8..12], [2, 0, 0, 0]);
+    let (new, later) = (World::new(7), World::new(8));
+    let restored = new.restore(&[full]).await.unwrap();
+    assert_eq!((restored.queues, restored.messages, restored.items), (2, 2, 1));
+    let account = new.store.account(&"acct".parse().unwrap()).await.unwrap().unwrap().id;
+    let queues = new.store.queues(account, "", 10).await.unwrap();
+    let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
+    assert_eq!(names, ["empty", "jobs"]);
+    let metadata = [("Zone".into(), "x".into()), ("a".into(), "".into())];
+    assert_eq!(queues[1].metadata, metadata);
+    let messages = new.messages(queues[1].id).await;
+    let told: Vec<_> = messages
+        .iter()
+        .map(|message| {
+            let Message { text, inserted, expires, visible, taken, receipt, .. } = message;
+            let hidden = visible.ticks() - receipt.ticks();
+            (&**text, inserted.ticks(), *expires == Timestamp::MAX, hidden, *taken)
+        })
+        .collect();
+    let start = 504_911_232_020_000_000;
+    assert_eq!(
+        told,
+        [
+            ("first", start + 1, false, 100_000_000, 1),
+            ("zweite é", start + 2, true, 300_000_000, 0),
+        ]
+    );
+    assert_eq!(messages[0].receipt.ticks(), start + 3);
+    assert_eq!(messages[0].expires, messages[0].inserted.plus_seconds(1000));
+
+    let restored = later.restore(&[full, increment]).await.unwrap();
+    assert_eq!((restored.queues, restored.messages, restored.items), (2, 1, 2));
+    let account = later.store.account(&"acct".parse().unwrap()).await.unwrap().unwrap().id;
+    let jobs = later.store.queue(account, &"jobs".parse().unwrap()).await.unwrap().unwrap().id;
+    assert_eq!(&*later.messages(jobs).await[0].text, "third");
+}
+
 /// Backups are read for ever: this one was written by the first release that could.
 #[tokio::test]
 async fn the_first_format_is_read() {
@@ -215,6 +288,9 @@ fn write_fixtures() {
     let name = |kind: &str| directory.join(format!("v{FORMAT_VERSION}-{kind}.rhb"));
     std::fs::write(name("full"), full).unwrap();
     std::fs::write(name("incremental"), increment).unwrap();
+    let [full, increment] = queue_samples();
+    std::fs::write(name("queues-full"), full).unwrap();
+    std::fs::write(name("queues-incremental"), increment).unwrap();
 }
 
 proptest! {

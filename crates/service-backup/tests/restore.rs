@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use rowhouse_service_backup::{BackupError, Survey, restore, unfinished};
-use rowhouse_store::IndexState;
+use rowhouse_store::{Batch, IndexState, MessageAction};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ async fn everything_comes_back_as_it_was() {
     let restored = new.restore(&[&backup]).await.unwrap();
     assert_eq!((restored.accounts, restored.tables, restored.items), (2, 4, 304));
     assert_eq!((restored.indexes, restored.indexes_left_out), (4, 0));
+    assert_eq!((restored.queues, restored.messages), (3, 60));
     assert!(!restored.resumed);
     assert_eq!(new.dump().await, old.dump().await);
     assert_eq!(unfinished(&*new.store).await.unwrap(), None);
@@ -32,6 +33,7 @@ async fn a_survey_tells_what_there_is() {
     let backup = world.full().await;
     let Survey { header, catalogue, items, totals, bytes } = look(&backup).await.unwrap();
     assert_eq!((totals.accounts, totals.tables, totals.entities, totals.changes), (2, 4, 304, 0));
+    assert_eq!((totals.queues, totals.messages, catalogue.queues.len()), (3, 60, 3));
     assert_eq!(bytes, backup.len() as u64);
     assert_eq!(&*header.product, "0.0.0");
     let people = catalogue.table(&"first".parse().unwrap(), &"PEOPLE".parse().unwrap()).unwrap();
@@ -115,6 +117,49 @@ async fn incremental_backups_follow_a_full_one() {
     }
     assert_eq!(look(&first).await.unwrap().totals.changes, 3);
     assert_eq!(look(&nothing).await.unwrap().totals.changes, 0);
+}
+
+/// An incremental backup has the messages as they are, whatever became of those in the backups before it.
+#[tokio::test]
+async fn incremental_backups_have_all_messages() {
+    let old = World::new(1);
+    old.fill().await;
+    old.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = old.full().await;
+    let account = old.store.account(&"first".parse().unwrap()).await.unwrap().unwrap().id;
+    let jobs = old.store.queue(account, &"jobs".parse().unwrap()).await.unwrap().unwrap();
+    let messages = old.messages(jobs.id).await;
+    for (message, text) in messages.iter().zip([None, Some("another text"), None]) {
+        let (id, receipt) = (message.id, message.receipt);
+        let action = match text {
+            Some(_) => {
+                let text = text.map(Into::into);
+                MessageAction::Update { id, receipt, hide_seconds: 5, text }
+            }
+            None => MessageAction::Delete { id, receipt },
+        };
+        old.store.commit(Batch::of_message(jobs.id, action)).await.unwrap();
+    }
+    old.post(jobs.id, 1000, "new", 0, None).await;
+    let dropped = old.store.account(&"second".parse().unwrap()).await.unwrap().unwrap().id;
+    let empty = old.store.queue(dropped, &"empty".parse().unwrap()).await.unwrap().unwrap();
+    old.store.drop_queue(empty.id).await.unwrap();
+    old.store.set_metadata(jobs.id, Vec::new()).await.unwrap();
+    let increment = old.since(&full).await;
+    let totals = look(&increment).await.unwrap().totals;
+    assert_eq!((totals.queues, totals.messages, totals.changes), (2, 59, 0));
+    let new = World::new(2);
+    let restored = new.restore(&[&full, &increment]).await.unwrap();
+    assert_eq!((restored.queues, restored.messages), (2, 59));
+    assert_eq!(new.dump().await, old.dump().await);
+    // Receipts that were given out before still work, and new ones are later.
+    let account = new.store.account(&"first".parse().unwrap()).await.unwrap().unwrap().id;
+    let jobs = new.store.queue(account, &"jobs".parse().unwrap()).await.unwrap().unwrap().id;
+    let kept = &messages[3];
+    let delete = MessageAction::Delete { id: kept.id, receipt: kept.receipt };
+    new.store.commit(Batch::of_message(jobs, delete)).await.unwrap();
+    let latest = new.messages(jobs).await.iter().map(|message| message.receipt).max();
+    assert!(latest < Some(new.post(jobs, 2000, "newer", 0, None).await.receipt));
 }
 
 /// What was not unique yet when the full backup was taken, and what was dropped or declared later.

@@ -372,6 +372,7 @@ fn use_log(conn: &Connection) -> Result<(), rusqlite::Error> {
 mod tests {
     use super::*;
     use crate::index::{lookup, walk};
+    use crate::queue::{commands, read, sweep};
     use crate::scan::{BEFORE, FROM, LAST};
 
     /// Whoever reads must find the start in the key and take the rows as they come.
@@ -393,6 +394,25 @@ mod tests {
             (walk::FROM, "entries USING PRIMARY KEY (index_id=? AND (entry,pk,rk)>(?,?,?))"),
             (walk::BEFORE, "entries USING PRIMARY KEY (index_id=? AND (entry,pk,rk)<(?,?,?))"),
             (walk::LAST, "entries USING PRIMARY KEY (index_id=?)"),
+            (
+                commands::VISIBLE,
+                "messages USING COVERING INDEX messages_by_place \
+                 (pile=? AND (visible,place)>(?,?) AND visible<?)",
+            ),
+            (
+                commands::HELD,
+                "messages USING INDEX messages_by_receipt (pile=? AND receipt=? AND id=?)",
+            ),
+            (
+                commands::HELD_NUMBER,
+                "messages USING INDEX messages_by_receipt (pile=? AND receipt=? AND id=?)",
+            ),
+            (
+                read::FROM,
+                "messages USING INDEX messages_by_place (pile=? AND (visible,place)>(?,?))",
+            ),
+            (sweep::PILE, "messages USING INDEX messages_by_place (pile=?)"),
+            (sweep::EXPIRED, "messages USING INDEX messages_by_expiry (expires<?)"),
         ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             for index in 1..=statement.parameter_count() {

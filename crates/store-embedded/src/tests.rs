@@ -7,6 +7,8 @@ mod common;
 mod bench;
 mod indexes;
 mod kill;
+mod kill_queues;
+mod queues;
 
 use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};

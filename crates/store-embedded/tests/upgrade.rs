@@ -11,7 +11,10 @@ use common::{commit, key, name, page, put, record, table, write};
 use rowhouse_env::{Clock, SystemClock};
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::conformance::indexed::{assert_agrees, built, index_of, ready, unique_of};
-use rowhouse_store::{Command, Condition, Index, IndexState, Placement, Store, TableId, Write};
+use rowhouse_store::conformance::queued;
+use rowhouse_store::{
+    Command, Condition, Index, IndexState, Placement, QueueId, Store, TableId, Write,
+};
 use rowhouse_store_embedded::{EmbeddedStore, Options, check};
 use rowhouse_types::{
     EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
@@ -120,6 +123,15 @@ async fn declared(store: &dyn Store, people: TableId, name: &str, keys: IndexKey
     }
 }
 
+/// A queue that is declared now if the fixture is of a format without.
+async fn jobs(store: &dyn Store) -> QueueId {
+    let account = store.accounts().await.expect("listed")[0].id;
+    match store.queue(account, &"jobs".parse().expect("legal")).await.expect("read") {
+        Some(queue) => queue.id,
+        None => queued::queue(store, account, "jobs").await,
+    }
+}
+
 async fn verify(store: &dyn Store) -> TableId {
     let people = table(store, "People").await;
     let found = page(store, people, KeyRange::all()).await;
@@ -167,11 +179,15 @@ async fn every_format_opens() {
             let index = declared(&store, people, name, keys).await;
             assert_agrees(&store, people, &index, format).await;
         }
+        let jobs = jobs(&store).await;
+        let text = "text ".repeat(1000);
+        queued::put(&store, jobs, &text).await;
+        assert_eq!(queued::texts(&queued::take(&store, jobs, 9, 0).await), [text], "{format}");
         store.close().await.expect("closed");
 
         let after = check(directory.path(), &mut |_| {}).expect("it can be checked");
         assert_eq!((after.problems, after.entities), (Vec::new(), before.entities), "{format}");
-        assert_eq!(after.indexes, 2, "{format}");
+        assert_eq!((after.indexes, after.queues, after.messages), (2, 1, 1), "{format}");
         verify(&open(directory.path())).await;
     }
 }

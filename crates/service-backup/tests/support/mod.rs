@@ -8,11 +8,11 @@ use rowhouse_service_backup::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
-    Batch, Command, Condition, IndexKeys, NewAccount, Placement, Scan, Store, Table, TableId, Take,
-    Ttl, Write,
+    Batch, Command, Condition, IndexKeys, Message, MessageAction, NewAccount, Placement, QueueId,
+    Scan, Store, Table, TableId, Take, Ttl, Write,
 };
 use rowhouse_types::{
-    Direction, EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
+    Direction, EntityKey, Guid, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl World {
         self.store.commit(Batch::of(command)).await.unwrap();
     }
 
-    /// Two accounts, four tables, four indexes and some hundred entities.
+    /// Two accounts, four tables, four indexes, some hundred entities, three queues and sixty messages.
     pub(crate) async fn fill(&self) {
         self.account("first").await;
         self.account("second").await;
@@ -106,8 +106,62 @@ impl World {
         self.put(things.id, "é😀", "'", 1).await;
         self.put(same_name.id, "p0", "0000", 99).await;
         self.put(same_name.id, "p0", "0001", 98).await;
+        self.fill_queues().await;
         // Names repeat, so it is never ready; a backup has it all the same.
         self.index(same_name.id, "repeated", &["Näme"], true).await;
+    }
+
+    /// Two queues of the same name, with metadata, policies, and messages of every kind; and one without.
+    async fn fill_queues(&self) {
+        let mut number = 0;
+        for account in ["first", "second"] {
+            let jobs = self.queue(account, "jobs").await;
+            let policy = StoredPolicy {
+                id: account.into(),
+                start: None,
+                expiry: Some(Timestamp::MAX),
+                permission: None,
+            };
+            self.store.set_queue_policies(jobs, vec![policy]).await.unwrap();
+            let long = "é".repeat(32_768);
+            for text in ["", "text", &long, "taken"].into_iter().cycle().take(30) {
+                number += 1;
+                let (hide, live) = (number % 3 * 10, (number % 2 == 0).then_some(number * 1000));
+                self.post(jobs, number, text, hide, live).await;
+            }
+            let take = MessageAction::Take { limit: 4, hide_seconds: 50 };
+            self.store.commit(Batch::of_message(jobs, take)).await.unwrap();
+        }
+        self.queue("second", "empty").await;
+    }
+
+    pub(crate) async fn queue(&self, account: &str, name: &str) -> QueueId {
+        let account = self.store.account(&account.parse().unwrap()).await.unwrap().unwrap();
+        let metadata = vec![("Zone".into(), "x".into()), ("a".into(), "".into())];
+        let created = self.store.create_queue(account.id, &name.parse().unwrap(), metadata).await;
+        created.unwrap().id
+    }
+
+    pub(crate) async fn post(
+        &self,
+        queue: QueueId,
+        number: u64,
+        text: &str,
+        hide_seconds: u64,
+        live_seconds: Option<u64>,
+    ) -> Message {
+        let mut id = [7; 16];
+        id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+        let (id, text) = (Guid(id), text.into());
+        let put = MessageAction::Put { id, text, hide_seconds, live_seconds };
+        let committed = self.store.commit(Batch::of_message(queue, put)).await.unwrap();
+        committed.messages.into_iter().next().unwrap()
+    }
+
+    /// All messages of a queue, in their order.
+    pub(crate) async fn messages(&self, queue: QueueId) -> Vec<Message> {
+        let view = self.store.snapshot().await.unwrap();
+        view.messages(queue, None, usize::MAX, usize::MAX).await.unwrap().messages
     }
 
     /// Bytes of a full backup.
@@ -158,6 +212,14 @@ impl World {
                 dump.insert(format!("{name}/{}", table.name), about.into_bytes());
                 for (key, record) in self.entities(table.id).await {
                     dump.insert(format!("{name}/{}/{key}", table.name), record);
+                }
+            }
+            for queue in self.store.queues(account.id, "", usize::MAX).await.unwrap() {
+                let about = format!("{:?} {:?}", queue.metadata, queue.policies);
+                dump.insert(format!("{name} queue {}", queue.name), about.into_bytes());
+                for (place, message) in self.messages(queue.id).await.iter().enumerate() {
+                    let key = format!("{name} queue {} {place:04}", queue.name);
+                    dump.insert(key, format!("{message:?}").into_bytes());
                 }
             }
         }

@@ -117,46 +117,12 @@ impl Side {
                 let messages = self.posts.commands(actions);
                 return self.commit(changes, messages).await;
             }
-            Step::CreateQueue(which) => {
-                let name = QUEUES[*which].parse().expect("a legal name of a queue");
-                let created = self.store.create_queue(self.account, &name, Vec::new()).await;
-                created.map(|queue| {
-                    self.posts.created(*which, queue.id);
-                    Answer::Nothing
-                })
-            }
-            Step::DropQueue(which) => {
-                let dropped = self.store.drop_queue(self.posts.queue(*which)).await;
-                dropped.map(|()| Answer::Nothing)
-            }
-            Step::Peek(which, limit) => {
-                let peeked = self.store.peek(self.posts.queue(*which), *limit).await;
-                match peeked {
-                    Ok(messages) => return self.posts.seen(&messages).map(Answer::Messages),
-                    Err(error) => Err(error),
-                }
-            }
-            Step::CountMessages(which) => {
-                self.store.message_count(self.posts.queue(*which)).await.map(Answer::Count)
-            }
-            Step::ViewMessages(which) => {
-                let view = self.store.snapshot().await.expect("a view can be taken");
-                let queue = self.posts.queue(*which);
-                match view.messages(queue, None, 1, 1).await {
-                    Ok(_) => {
-                        let mut all = listed(&*view, queue).await;
-                        all.retain(|message| message.expires == Timestamp::MAX);
-                        return self.posts.seen(&all).map(Answer::Messages);
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-            Step::ListQueues { from, limit } => {
-                let listed = self.store.queues(self.account, from, *limit).await;
-                listed.map(|queues| {
-                    Answer::Names(queues.iter().map(|queue| queue.name.to_string()).collect())
-                })
-            }
+            Step::CreateQueue(_)
+            | Step::DropQueue(_)
+            | Step::Peek(..)
+            | Step::CountMessages(_)
+            | Step::ViewMessages(_)
+            | Step::ListQueues { .. } => return self.run_queue(step).await,
             Step::Get(which, Key(key)) => {
                 let table = self.tables[*which];
                 match self.store.get(table, key).await {
@@ -223,6 +189,54 @@ impl Side {
                 }
             }
             Step::SetClock { .. } | Step::Reopen => Ok(Answer::Nothing),
+        };
+        answer(done)
+    }
+
+    /// What the store answers to a step that is about queues alone.
+    async fn run_queue(&mut self, step: &Step) -> Result<Answer, TestCaseError> {
+        let done = match step {
+            Step::CreateQueue(which) => {
+                let name = QUEUES[*which].parse().expect("a legal name of a queue");
+                let created = self.store.create_queue(self.account, &name, Vec::new()).await;
+                created.map(|queue| {
+                    self.posts.created(*which, queue.id);
+                    Answer::Nothing
+                })
+            }
+            Step::DropQueue(which) => {
+                let dropped = self.store.drop_queue(self.posts.queue(*which)).await;
+                dropped.map(|()| Answer::Nothing)
+            }
+            Step::Peek(which, limit) => {
+                let peeked = self.store.peek(self.posts.queue(*which), *limit).await;
+                match peeked {
+                    Ok(messages) => return self.posts.seen(&messages).map(Answer::Messages),
+                    Err(error) => Err(error),
+                }
+            }
+            Step::CountMessages(which) => {
+                self.store.message_count(self.posts.queue(*which)).await.map(Answer::Count)
+            }
+            Step::ViewMessages(which) => {
+                let view = self.store.snapshot().await.expect("a view can be taken");
+                let queue = self.posts.queue(*which);
+                match view.messages(queue, None, 1, 1).await {
+                    Ok(_) => {
+                        let mut all = listed(&*view, queue).await;
+                        all.retain(|message| message.expires == Timestamp::MAX);
+                        return self.posts.seen(&all).map(Answer::Messages);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Step::ListQueues { from, limit } => {
+                let listed = self.store.queues(self.account, from, *limit).await;
+                listed.map(|queues| {
+                    Answer::Names(queues.iter().map(|queue| queue.name.to_string()).collect())
+                })
+            }
+            other => unreachable!("{other:?} is not about queues"),
         };
         answer(done)
     }

@@ -1,0 +1,190 @@
+//! What becomes of messages that nobody finds any more, and what a check finds.
+
+use super::{eventually, open_with, table};
+use crate::tuning::Tuning;
+use crate::{EmbeddedStore, check};
+use rowhouse_env::{Clock, SimulatedClock};
+use rowhouse_store::conformance::queued::{
+    commit, deleting, done, peek, put, putting, queue, take, texts, updating,
+};
+use rowhouse_store::{Batch, MessageAction, MessageCommand, QueueId, Store};
+use rowhouse_types::Timestamp;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn clock() -> Arc<SimulatedClock> {
+    Arc::new(SimulatedClock::new(Timestamp::parse_iso("2026-01-01T00:00:00Z").unwrap()))
+}
+
+/// A sweep that looks often and takes small steps.
+fn eager() -> Tuning {
+    let interval = Duration::from_millis(20);
+    Tuning { sweep_rows: 50, free_pages_interval: interval, ..Tuning::default() }
+}
+
+fn open(directory: &Path, clock: &Arc<SimulatedClock>, tuning: Tuning) -> Arc<EmbeddedStore> {
+    open_with(directory, tuning, Arc::clone(clock) as Arc<dyn Clock>)
+}
+
+/// A queue of the one account.
+async fn jobs(store: &EmbeddedStore) -> QueueId {
+    table(store, "Things").await;
+    let account = store.accounts().await.unwrap()[0].id;
+    queue(store, account, "jobs").await
+}
+
+/// Puts so many messages, some of them long.
+async fn fill(store: &EmbeddedStore, queue: QueueId, count: u64, live: Option<u64>) {
+    let long = "long ".repeat(5000);
+    let text = |n: u64| if n.is_multiple_of(20) { &*long } else { "short" };
+    let put = |n| MessageCommand { queue, action: putting(text(n), n % 3, live) };
+    let messages = (0..count).map(put).collect();
+    commit(store, Batch { commands: Vec::new(), messages }).await.unwrap();
+}
+
+fn number(directory: &Path, sql: &str) -> i64 {
+    let conn = Connection::open(directory.join("rowhouse.db")).unwrap();
+    conn.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn problems(directory: &Path) -> Vec<String> {
+    check(directory, &mut |_| {}).unwrap().problems
+}
+
+/// By a drop, by a clear and by time; only what is gone, and its texts with it.
+#[tokio::test]
+async fn messages_that_are_gone_are_swept() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let path = directory.path();
+    let store = open(path, &clock, eager());
+    let jobs = jobs(&store).await;
+    let account = store.accounts().await.unwrap()[0].id;
+    let dropped = queue(&*store, account, "dropped").await;
+    let rows = || number(path, "SELECT count(*) FROM messages");
+    let texts_beside = || number(path, "SELECT count(*) FROM large");
+
+    fill(&store, dropped, 500, None).await;
+    fill(&store, jobs, 500, None).await;
+    assert_eq!((rows(), texts_beside()), (1000, 50));
+    store.drop_queue(dropped).await.unwrap();
+    eventually("the dropped ones are swept", || rows() == 500).await;
+    done(&*store, jobs, MessageAction::Clear).await;
+    fill(&store, jobs, 200, None).await;
+    eventually("the cleared ones are swept", || rows() == 200).await;
+
+    fill(&store, jobs, 300, Some(100)).await;
+    clock.advance(Duration::from_secs(101));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(rows(), 500, "not at once: the clock may be set back a little");
+    assert_eq!(store.message_count(jobs).await.unwrap(), 500, "until then they may be counted");
+    clock.advance(Duration::from_mins(1));
+    eventually("the expired ones are swept", || rows() == 200).await;
+    assert_eq!((store.message_count(jobs).await.unwrap(), texts_beside()), (200, 10));
+    store.close().await.unwrap();
+    assert_eq!(number(path, "SELECT count(*) FROM dropped_piles"), 0);
+    let report = check(path, &mut |_| {}).unwrap();
+    assert_eq!((report.queues, report.messages, report.problems), (1, 200, Vec::new()));
+}
+
+/// What was given up before a restart is swept after it.
+#[tokio::test]
+async fn a_sweep_of_messages_survives_a_restart() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let path = directory.path();
+    let slow = Tuning { sweep_rows: 10, sweep_pause: Duration::from_hours(1), ..Tuning::default() };
+    let store = open(path, &clock, slow);
+    let jobs = jobs(&store).await;
+    fill(&store, jobs, 500, None).await;
+    done(&*store, jobs, MessageAction::Clear).await;
+    put(&*store, jobs, "kept").await;
+    store.close().await.unwrap();
+    drop(store);
+    let rows = || number(path, "SELECT count(*) FROM messages");
+    assert!(rows() > 450);
+    assert_eq!(problems(path), Vec::<String>::new());
+    let store = open(path, &clock, eager());
+    eventually("nothing is left to sweep", || rows() == 1).await;
+    assert_eq!(texts(&peek(&*store, jobs, 9).await), ["kept"]);
+}
+
+/// Those that a take meets are deleted by it, a few at a time; it finds what is behind them all the same.
+#[tokio::test]
+async fn a_take_deletes_what_it_meets() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let path = directory.path();
+    let store = open(path, &clock, Tuning::default());
+    let jobs = jobs(&store).await;
+    let short = |_| MessageCommand { queue: jobs, action: putting("short", 0, Some(10)) };
+    let messages = (0..300).map(short).collect();
+    commit(&*store, Batch { commands: Vec::new(), messages }).await.unwrap();
+    put(&*store, jobs, "behind").await;
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(texts(&take(&*store, jobs, 1, 0).await), ["behind"]);
+    let left = number(path, "SELECT count(*) FROM messages");
+    assert_eq!(left, 301 - 64);
+    assert_eq!(store.message_count(jobs).await.unwrap(), left.cast_unsigned());
+    // From here on they are not looked at again, by takes and by peeks.
+    for _ in 0..3 {
+        assert_eq!(texts(&take(&*store, jobs, 1, 0).await), ["behind"]);
+        assert_eq!(texts(&peek(&*store, jobs, 9).await), ["behind"]);
+    }
+    assert_eq!(number(path, "SELECT count(*) FROM messages"), left);
+    store.close().await.unwrap();
+    assert_eq!(problems(path), Vec::<String>::new());
+}
+
+/// A text that grows and shrinks leaves nothing behind.
+#[tokio::test]
+async fn long_texts_are_beside_their_messages() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let path = directory.path();
+    let store = open(path, &clock, Tuning::default());
+    let jobs = jobs(&store).await;
+    let mut message = put(&*store, jobs, "").await;
+    for length in [3800, 3801, 65_536, 0, 65_536, 10_000, 1] {
+        let text = "t".repeat(length);
+        message = done(&*store, jobs, updating(&message, 0, Some(&text))).await.remove(0);
+        let beside = number(path, "SELECT count(*) FROM large");
+        assert_eq!(beside, i64::from(3800 < length), "{length}");
+        assert_eq!(peek(&*store, jobs, 9).await, std::slice::from_ref(&message));
+    }
+    let text = "t".repeat(65_536);
+    message = done(&*store, jobs, updating(&message, 0, Some(&text))).await.remove(0);
+    done(&*store, jobs, deleting(&message)).await;
+    assert_eq!(number(path, "SELECT count(*) FROM large"), 0);
+}
+
+/// Each kind of damage that does not hinder SQLite.
+#[tokio::test]
+async fn a_check_finds_what_is_wrong_with_messages() {
+    for (damage, found) in [
+        ("UPDATE queues SET messages = 7", "queue jobs: it says that it has 7 messages and has 5"),
+        ("UPDATE messages SET pile = 77 WHERE number = 1", "belongs to no queue (pile 77)"),
+        ("UPDATE messages SET id = x'00' WHERE number = 1", "the id of a message is not one"),
+        ("UPDATE messages SET receipt = receipt * 6 WHERE number = 1", "a time is out of range"),
+        ("UPDATE messages SET receipt = receipt + 9 WHERE number = 5", "never given out"),
+        ("UPDATE messages SET place = 99 WHERE number = 1", "its place was never given out"),
+        ("UPDATE messages SET text = x'ff' WHERE number = 1", "neither a text nor a number"),
+        ("UPDATE messages SET expires = 5 WHERE number = 1", "it expired before it was put"),
+        ("DELETE FROM large", "large record"),
+        ("UPDATE queues SET account = 9", "belongs to no account"),
+        ("UPDATE queues SET name = 'NO'", "the name of a queue is not valid"),
+        ("UPDATE meta SET last_queue = 0", "its id was never given out"),
+        ("INSERT INTO queue_metadata VALUES (9, 0, 'a', 'b')", "belongs to no queue"),
+    ] {
+        let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+        let store = open(directory.path(), &clock, Tuning::default());
+        let jobs = jobs(&store).await;
+        fill(&store, jobs, 5, None).await;
+        store.close().await.unwrap();
+        drop(store);
+        assert_eq!(problems(directory.path()), Vec::<String>::new());
+        let conn = Connection::open(directory.path().join("rowhouse.db")).unwrap();
+        conn.execute(damage, []).unwrap();
+        drop(conn);
+        let problems = problems(directory.path());
+        assert!(problems.iter().any(|problem| problem.contains(found)), "{damage}: {problems:?}");
+    }
+}
