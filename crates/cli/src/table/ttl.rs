@@ -89,7 +89,7 @@ fn told(table: &str, ttl: Option<&Ttl>) -> String {
 fn age(seconds: u64) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let (unit, name) =
-        units.into_iter().find(|(unit, _)| seconds % unit == 0).unwrap_or((1, "second"));
+        units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit)).unwrap_or((1, "second"));
     output::counted(seconds / unit, name, &format!("{name}s"))
 }
 
