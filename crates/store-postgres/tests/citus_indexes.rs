@@ -114,9 +114,9 @@ fn every_server_keeps_an_index_that_one_declares() {
             }
         }
         stop.store(true, Ordering::SeqCst);
-        let mut writes = 0;
+        let mut count = 0;
         while let Some(written) = writers.join_next().await {
-            writes += written.expect("no writer panics");
+            count += written.expect("no writer panics");
         }
         for store in &stores {
             for index in &indexes {
@@ -124,7 +124,7 @@ fn every_server_keeps_an_index_that_one_declares() {
             }
         }
         println!(
-            "citus indexes: 6 declared and {} dropped under {writes} writes of three servers, none missed",
+            "citus indexes: 6 declared and {} dropped under {count} writes of three servers, none missed",
             6 - indexes.len()
         );
     });
