@@ -89,7 +89,9 @@ fn a_database_of_an_older_schema_is_brought_up_to_date() {
         let old = open(&url).await;
         let table = table(&*old).await;
         let back =
-            "DROP TABLE rowhouse.indexes, rowhouse.index_entries; DROP FUNCTION rowhouse.keeping;
+            "DROP TABLE rowhouse.queues, rowhouse.messages; DROP FUNCTION rowhouse.live_queue, rowhouse.clock;
+            ALTER TABLE rowhouse.catalogue DROP COLUMN last_queue;
+            DROP TABLE rowhouse.indexes, rowhouse.index_entries; DROP FUNCTION rowhouse.keeping;
             ALTER TABLE rowhouse.tables DROP COLUMN indexing;
             ALTER TABLE rowhouse.catalogue DROP COLUMN last_index;
             DROP TABLE rowhouse.changes; DROP FUNCTION rowhouse.note_change;
