@@ -88,7 +88,10 @@ fn a_database_of_an_older_schema_is_brought_up_to_date() {
         let url = server.create_database();
         let old = open(&url).await;
         let table = table(&*old).await;
-        let back = "DROP TABLE rowhouse.expiring;
+        let back =
+            "DROP TABLE rowhouse.queues, rowhouse.messages; DROP FUNCTION rowhouse.live_queue, rowhouse.clock;
+            ALTER TABLE rowhouse.catalogue DROP COLUMN last_queue;
+            DROP TABLE rowhouse.expiring;
             ALTER TABLE rowhouse.tables DROP COLUMN ttl, DROP COLUMN ttl_property;
             DROP TABLE rowhouse.indexes, rowhouse.index_entries; DROP FUNCTION rowhouse.keeping;
             ALTER TABLE rowhouse.tables DROP COLUMN indexing;

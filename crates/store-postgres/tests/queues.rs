@@ -331,6 +331,10 @@ fn a_snapshot_shows_the_messages_that_there_were() {
         let found = store.peek(copy, 100).await.unwrap();
         assert_eq!(found.len(), saved.len());
         assert!(found.contains(&ahead) && !found.contains(&saved[3]));
+        let both = vec![restore(&saved[5]), of(copy, take(100, 0))];
+        let taken = commit(store, both).await.expect("restored and taken").messages;
+        let again = taken.iter().find(|message| message.id == saved[5].id).expect("it was taken");
+        assert!(again.receipt > saved[5].receipt, "taking changes what was just restored");
         let next = act(store, copy, put("next")).await.expect("put");
         assert!(next[0].receipt > ahead.receipt, "whatever is given out is later");
         let left = "SELECT count(*) FROM rowhouse.messages WHERE expires < 3000000000000000000";

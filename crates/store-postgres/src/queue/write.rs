@@ -80,7 +80,8 @@ static CLEAR: LazyLock<String> = LazyLock::new(|| {
 /// another server is ahead, and stays what it is where this commit has made it.
 fn receipt(tick: &str, place: &str) -> String {
     format!(
-        "CASE WHEN m.seq BETWEEN {tick}::bigint AND {place}::bigint AND (m.seq - {tick}::bigint) % {SLOTS} = 0
+        "CASE WHEN m.receipt = {tick}::bigint AND m.seq BETWEEN {tick}::bigint AND {place}::bigint
+                AND (m.seq - {tick}::bigint) % {SLOTS} = 0
             THEN m.receipt ELSE greatest({tick}::bigint, m.receipt + 1) END"
     )
 }
