@@ -535,6 +535,7 @@ mod tests {
             store-wait-seconds = 11
             host = "localhost"
             table-port = 1
+            queue-port = 12
             admin-host = "::1"
             admin-port = 2
             host-suffix = ["a", "b"]
@@ -572,6 +573,7 @@ mod tests {
             store_wait_seconds: 11,
             host: "127.0.0.1".parse().unwrap(),
             table_port: 1,
+            queue_port: 12,
             admin_host: "::1".parse().unwrap(),
             admin_port: 2,
             host_suffixes: vec!["a".into(), "b".into()],
