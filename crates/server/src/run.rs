@@ -155,6 +155,10 @@ struct Server {
 }
 
 impl Server {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "what a server is made of, in the order in which it is made"
+    )]
     async fn start(
         config: &Config,
         place: &Place,

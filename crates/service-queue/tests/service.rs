@@ -73,6 +73,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Metadata {
 }
 
 /// Its name, to be compared.
+#[expect(clippy::needless_pass_by_value, reason = "it is asked of what a call has just returned")]
 fn said<T>(outcome: Result<T, QueueError>) -> &'static str {
     match outcome {
         Ok(_) => "done",

@@ -358,13 +358,14 @@ fn metadata() {
     assert_eq!(response.status, 201, "{}", response.text());
 }
 
+fn list(path: &str) -> Case<'_> {
+    let code = "OutOfRangeQueryParameterValue";
+    Case { method: "GET", path, headers: &[], body: "", status: 400, code, details: "" }
+}
+
 #[test]
 fn lists_policies_and_settings() {
     let (_server, mut client) = serve();
-    fn list(path: &str) -> Case<'_> {
-        let code = "OutOfRangeQueryParameterValue";
-        Case { method: "GET", path, headers: &[], body: "", status: 400, code, details: "" }
-    }
     for value in ["0", "-1"] {
         let details = range("maxresults", value, 1, 5000);
         let path = format!("?comp=list&maxresults={value}");

@@ -77,9 +77,11 @@ fn account_fields(services: &str, types: &str, permissions: &str) -> AccountSasF
     }
 }
 
+/// Verb, path and body; a letter, or none; a type of resource; letters.
+type Row = (&'static str, &'static str, &'static str, Option<char>, char, &'static str);
+
 /// Every operation with the letter of a queue's signature that it needs, and type and letters of an account's.
-fn operations() -> [(&'static str, &'static str, &'static str, Option<char>, char, &'static str); 16]
-{
+fn operations() -> [Row; 16] {
     let message = "orders/messages/917274f0-d51e-4768-9892-e6fdb9663621?popreceipt=AAAA";
     [
         ("GET", "orders/messages?peekonly=true", "", Some('r'), 'o', "r"),
@@ -334,6 +336,9 @@ fn signed(scheme: Scheme, date: Timestamp, account: &str) -> Signed {
     Signed { method: "GET", target, headers }
 }
 
+/// What is changed after signing, in words and in fact.
+type Change<'a> = (&'a str, &'a dyn Fn(&mut Signed));
+
 fn ask(server: &TestServer, signed: &Signed) -> Response {
     let headers: Vec<_> = signed.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     send(server, signed.method, &signed.target, &headers, "")
@@ -350,7 +355,7 @@ fn every_signed_header_is_signed() {
     for scheme in [Scheme::SharedKey, Scheme::SharedKeyLite] {
         let good = signed(scheme, now(), DEV_ACCOUNT);
         assert_eq!(ask(&server, &good).status, 200, "{scheme:?}");
-        let changes: [(&str, &dyn Fn(&mut Signed)); 7] = [
+        let changes: [Change<'_>; 7] = [
             ("verb", &|s| s.method = "HEAD"),
             ("type", &|s| set(s, "Content-Type", "text/plain")),
             ("version", &|s| set(s, "x-ms-version", "2020-06-12")),

@@ -70,7 +70,6 @@ impl Refusal {
     }
 
     /// Status, code and message.
-    #[expect(clippy::match_same_arms, reason = "a table: alike today, each for its own reason")]
     pub(crate) fn answer(&self) -> Answer {
         match self {
             Self::SourceIp(ip) => answer(

@@ -376,22 +376,22 @@ pub(crate) fn times(head: &Head<'_>, version: ApiVersion) -> Result<Times, Failu
         Some(number) => Some(in_range(VISIBILITY, number, 0, limits::VISIBILITY_SECONDS_MAX)?),
     };
     let hide_seconds = hide.unwrap_or(0);
-    let Some(life) = number(head, LIFE)? else {
+    let Some(wanted) = number(head, LIFE)? else {
         let live_seconds = Some(limits::MESSAGE_LIFE_SECONDS_DEFAULT);
         return Ok(Times { hide_seconds, live_seconds });
     };
     if version < ApiVersion::V2017_07_29 {
-        let live = in_range(LIFE, life, 1, limits::MESSAGE_LIFE_SECONDS_DEFAULT)?;
+        let live = in_range(LIFE, wanted, 1, limits::MESSAGE_LIFE_SECONDS_DEFAULT)?;
         return together(hide, live);
     }
-    if life.value == -1 {
+    if wanted.value == -1 {
         return Ok(Times { hide_seconds, live_seconds: None });
     }
-    match u64::try_from(life.value) {
+    match u64::try_from(wanted.value) {
         Ok(live @ 1..=limits::MESSAGE_LIFE_SECONDS_MAX) => together(hide, live),
         _ => Err(Failure::Parameter {
             name: LIFE,
-            value: life.text.to_owned(),
+            value: wanted.text.to_owned(),
             reason: "messagettl must be -1 or greater than 0",
         }),
     }

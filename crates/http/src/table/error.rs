@@ -102,7 +102,6 @@ const TOO_MANY_PROPERTIES: &str = "The entity contains more properties than allo
     include up to 252 properties to store data. Each entity also has 3 system properties.";
 impl Failure {
     /// Status, code and message. The index of a batch operation is part of the message.
-    #[expect(clippy::too_many_lines, reason = "a table: one line a failure")]
     #[expect(clippy::match_same_arms, reason = "a table: alike today, each for its own reason")]
     pub(crate) fn answer(&self) -> Answer {
         if let Self::Part { index, source } = self {

@@ -158,13 +158,12 @@ pub(super) fn fault(body: &[u8]) -> Option<(usize, usize)> {
         let start = usize::try_from(reader.buffer_position()).unwrap_or_default();
         let legal = match reader.read_event() {
             Ok(Event::Eof) => return None,
-            Ok(Event::DocType(_)) => false,
+            Ok(Event::DocType(_)) | Err(_) => false,
             Ok(Event::GeneralRef(reference)) => match reference.as_ref() {
                 "lt" | "gt" | "amp" | "quot" | "apos" => true,
                 _ => reference.resolve_char_ref().ok().flatten().is_some_and(is_xml),
             },
             Ok(_) => true,
-            Err(_) => false,
         };
         if !legal {
             return Some(place(text.get(..start).unwrap_or_default()));
@@ -233,7 +232,8 @@ mod tests {
 
     #[test]
     fn faults_have_a_place() {
-        let cases: [(&[u8], Option<(usize, usize)>); 8] = [
+        type Case<'a> = (&'a [u8], Option<(usize, usize)>);
+        let cases: [Case<'_>; 8] = [
             (b"<a/>", None),
             ("<?xml version='1.0'?>\n<a><b>\u{1}</b></a>".as_bytes(), Some((2, 7))),
             ("\u{FEFF}<a>\u{FFFE}</a>".as_bytes(), Some((1, 4))),
