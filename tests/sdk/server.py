@@ -32,8 +32,8 @@ def binary():
 class Server:
     """One running server. A context manager: leaving it stops the server and removes its directory."""
 
-    def __init__(self, *options, tls=False, table_port=0):
-        self.options, self.tls, self.table_port = list(options), tls, table_port
+    def __init__(self, *options, tls=False, table_port=0, queue_port=0):
+        self.options, self.tls, self.table_port, self.queue_port = list(options), tls, table_port, queue_port
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="rowhouse-test-"))
         self.data = self.scratch / "data"
         self.log_path = self.scratch / "server.log"
@@ -45,8 +45,8 @@ class Server:
         """Returns when the server says that it is ready, or raises with what it said instead."""
         ready = self.scratch / "ready.json"
         ready.unlink(missing_ok=True)
-        command = [binary(), "serve", "--data", self.data, "--table-port", str(self.table_port), "--admin-port", "0",
-                   "--ready-file", ready, *(["--tls-self-signed"] if self.tls else []), *self.options]
+        command = [binary(), "serve", "--data", self.data, "--table-port", str(self.table_port),
+                   "--queue-port", str(self.queue_port), "--admin-port", "0", "--ready-file", ready, *(["--tls-self-signed"] if self.tls else []), *self.options]
         # Options of the developer's own server must not reach this one.
         env = {name: value for name, value in os.environ.items() if not name.startswith("ROWHOUSE_")}
         if self.store:
@@ -68,7 +68,7 @@ class Server:
             time.sleep(0.005)
         ports = json.loads(text)
         # A restart must come back where clients look for it.
-        self.table_port = urlsplit(ports["table"]).port
+        self.table_port, self.queue_port = urlsplit(ports["table"]).port, urlsplit(ports["queue"]).port
         self.admin = ports["admin"]
 
     @property
@@ -82,13 +82,24 @@ class Server:
         return f"{'https' if self.tls else 'http'}://{ACCOUNT}.table.localhost:{self.table_port}"
 
     @property
+    def queue_endpoint(self):
+        """The queue service, path style."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.queue_port}/{ACCOUNT}"
+
+    @property
+    def queue_host_endpoint(self):
+        """The queue service, host style."""
+        return f"{'https' if self.tls else 'http'}://{ACCOUNT}.queue.localhost:{self.queue_port}"
+
+    @property
     def certificate(self):
         return next(self.data.rglob("tls-cert.pem"))
 
     @property
     def connection_string(self):
         return (f"DefaultEndpointsProtocol={'https' if self.tls else 'http'};AccountName={ACCOUNT};AccountKey={KEY};"
-                f"TableEndpoint={self.endpoint};TableSecondaryEndpoint={self.endpoint}-secondary;")
+                f"TableEndpoint={self.endpoint};TableSecondaryEndpoint={self.endpoint}-secondary;"
+                f"QueueEndpoint={self.queue_endpoint};QueueSecondaryEndpoint={self.queue_endpoint}-secondary;")
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
