@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures the built server against the live service's recorded answers and the Python SDK's own tests.
 
-    run.py [--only replay,path,host]
+    run.py [--only replay,path,host,queue-path,queue-host]
 
-Each suite gets a server of its own: both want an account without other tables. The recordings are not part
+Each suite gets a server of its own: they want an account without other tables and queues. The recordings are not part
 of this repository; they are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings.
 Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json, or with
 ROWHOUSE_TEST_STORE=postgres to .work/conformance-postgres.json, on a cluster to .work/conformance-citus.json.
@@ -63,18 +63,22 @@ def replay():
             "listed": counts.get("expected", 0), "skipped": counts.get("skipped", 0)}
 
 
-def sdk(name, tls):
+def sdk(name, tls, service="table"):
+    """The tests of an SDK, path style and plain, or host style over TLS."""
     with Server(tls=tls) as server:
-        endpoint = server.host_endpoint if tls else server.endpoint
+        endpoints = {"table": (server.endpoint, server.host_endpoint), "queue": (server.queue_endpoint, server.queue_host_endpoint)}
+        endpoint = endpoints[service][tls]
         trust = ["--ca", server.certificate] if tls else []
-        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--endpoint", endpoint, *trust])
+        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--service", service, "--endpoint", endpoint, *trust])
     return {"verified": True, "ok": ok, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
 
 
 SUITES = {
     "replay": ("recordings, all checks", replay),
-    "path": ("Python SDK's tests, path style, http", lambda: sdk("path", tls=False)),
-    "host": ("Python SDK's tests, host style, https", lambda: sdk("host", tls=True)),
+    "path": ("Python SDK's tests of tables, path style, http", lambda: sdk("path", tls=False)),
+    "host": ("Python SDK's tests of tables, host style, https", lambda: sdk("host", tls=True)),
+    "queue-path": ("Python SDK's tests of queues, path style, http", lambda: sdk("queue-path", tls=False, service="queue")),
+    "queue-host": ("Python SDK's tests of queues, host style, https", lambda: sdk("queue-host", tls=True, service="queue")),
 }
 
 
