@@ -32,7 +32,7 @@ fuzz_target!(|text: &str| {
         Ok(Credentials::AccountSas(sas)) => {
             let _ = sas.verify(&request, &keys);
             let _ = sas.terms().check(now, peer, true);
-            let _ = sas.table_grant();
+            let _ = sas.grant();
         }
         Ok(Credentials::TableSas(sas)) => {
             let _ = sas.verify(&request, &keys);

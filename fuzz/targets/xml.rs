@@ -3,12 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rowhouse_types::ServiceProperties;
+use rowhouse_types::{Service, ServiceProperties};
 use rowhouse_wire::xml::{acl, service_properties};
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(policies) = acl::read(data) {
-        assert_eq!(acl::read(acl::write(&policies).as_bytes()).as_deref(), Ok(&policies[..]));
+    for service in [Service::Table, Service::Queue] {
+        if let Ok(policies) = acl::read(data, service) {
+            let again = acl::read(acl::write(&policies).as_bytes(), service);
+            assert_eq!(again.as_deref(), Ok(&policies[..]));
+        }
     }
     if let Ok(update) = service_properties::read(data) {
         let mut properties = ServiceProperties::default();

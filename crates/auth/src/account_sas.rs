@@ -5,7 +5,7 @@ use crate::sas::{self, Parameters};
 use crate::terms::{IpRange, Protocol, Terms};
 use crate::{AuthError, Request};
 use rowhouse_types::Grant;
-use rowhouse_types::grant::{Letters, ResourceTypes};
+use rowhouse_types::grant::{Letters, ResourceTypes, Services};
 
 /// The signed fields as text; an empty one is as good as absent. The string to sign holds them verbatim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,11 +104,15 @@ impl AccountSas {
 
     /// Accepts the signature if one of the keys made it for the account that the request addresses.
     pub fn verify(&self, request: &Request<'_>, keys: &[&[u8]]) -> Result<(), AuthError> {
-        if self.signature.matches(keys, &self.fields.string_to_sign(request.account)) {
+        if self.signature.matches(keys, &self.string_to_sign(request)) {
             Ok(())
         } else {
-            Err(AuthError::Failed("no key of the account made the signature"))
+            Err(AuthError::Signature)
         }
+    }
+
+    pub(crate) fn string_to_sign(&self, request: &Request<'_>) -> String {
+        self.fields.string_to_sign(request.account)
     }
 
     /// When, from where and over what it holds.
@@ -116,10 +120,10 @@ impl AccountSas {
         self.terms
     }
 
-    /// What it allows in the Table service, once it is verified and its terms are met.
-    pub fn table_grant(&self) -> Grant {
+    /// What it allows, once it is verified and its terms are met.
+    pub fn grant(&self) -> Grant {
         Grant::AccountSignature {
-            table_service: self.services.has('t'),
+            services: Services { table: self.services.has('t'), queue: self.services.has('q') },
             resource_types: self.resource_types,
             permissions: self.terms.permissions,
         }

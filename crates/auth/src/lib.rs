@@ -7,18 +7,22 @@
 //! [`rowhouse_types::Grant`].
 //!
 //! Signatures are compared in constant time, and no error or debug output shows a signature, a key or
-//! a part of a string to sign.
+//! a part of a string to sign. Only [`Credentials::explain`] does, for the service whose clients are told.
 
 mod account_sas;
+mod canonical;
 mod mac;
 mod path;
+mod queue_sas;
 mod sas;
 mod shared_key;
 pub mod sign;
+mod stated;
 mod table_sas;
 mod terms;
 
 pub use account_sas::{AccountSas, AccountSasFields};
+pub use queue_sas::{QueueSas, QueueSasFields};
 pub use shared_key::{Scheme, SharedKey};
 pub use table_sas::{TableSas, TableSasFields};
 pub use terms::{IpRange, Protocol, Terms};
@@ -38,6 +42,22 @@ pub struct Request<'a> {
     pub query: &'a [(String, String)],
     /// Looks a header up by its lower-case name.
     pub header: &'a (dyn Fn(&str) -> Option<&'a str> + Sync),
+    /// Whose strings to sign are meant.
+    pub service: Service<'a>,
+}
+
+/// The service that a request is sent to: each has strings to sign of its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Service<'a> {
+    /// Tables.
+    Table,
+    /// Queues.
+    Queue {
+        /// The queue that the path names, decoded; empty if it names none.
+        queue: &'a str,
+        /// Every header, names in any case.
+        headers: &'a [(&'a str, &'a str)],
+    },
 }
 
 /// What a request offers to show who made it. Nothing is verified yet.
@@ -49,6 +69,8 @@ pub enum Credentials {
     AccountSas(AccountSas),
     /// A shared access signature of one table.
     TableSas(TableSas),
+    /// A shared access signature of one queue.
+    QueueSas(QueueSas),
     /// An OAuth token.
     Bearer,
     /// Nothing at all.
@@ -67,6 +89,18 @@ pub enum AuthError {
     /// The `Authorization` header is not `Scheme account:signature`.
     #[error("the Authorization header is malformed")]
     MalformedHeader,
+    /// No key of the account made the signature.
+    #[error("no key of the account made the signature")]
+    Signature,
+    /// The date of a signed request is too far from the server's clock.
+    #[error("the date is too far from the server's clock")]
+    Date,
+    /// The signature does not hold yet, or has expired.
+    #[error("the signature does not hold at this time")]
+    TimeFrame,
+    /// A header that is signed stands there twice.
+    #[error("a signed header is repeated")]
+    RepeatedHeader,
     /// Anything else that keeps a signature from being accepted. The reason is for the log only: the client
     /// is told the same whatever it is.
     #[error("authentication failed: {0}")]
@@ -94,10 +128,46 @@ pub fn parse(request: &Request<'_>) -> Result<Credentials, AuthError> {
     let parameters = Parameters::new(request.query)?;
     if has("ss") && has("srt") {
         AccountSas::parse(&parameters).map(Credentials::AccountSas)
+    } else if let Service::Queue { queue, .. } = request.service {
+        QueueSas::parse(&parameters, queue).map(Credentials::QueueSas)
     } else if has("tn") {
         TableSas::parse(&parameters).map(Credentials::TableSas)
     } else {
         Err(AuthError::Failed("the signature is neither of an account nor of a table"))
+    }
+}
+
+impl Credentials {
+    /// What was compared with what, when [`AuthError::Signature`] was the answer: the signature that was sent and the text
+    /// that it should have been made of. Not the signature that would be right.
+    pub fn explain(&self, request: &Request<'_>) -> Option<Mismatch> {
+        let (sent, signed) = match self {
+            Self::SharedKey(key) => (key.sent(), key.string_to_sign(request)?),
+            Self::AccountSas(sas) => (sas_signature(request), sas.string_to_sign(request)),
+            Self::QueueSas(sas) => (sas_signature(request), sas.string_to_sign(request)),
+            Self::TableSas(_) | Self::Bearer | Self::Anonymous => return None,
+        };
+        Some(Mismatch { sent, signed })
+    }
+}
+
+fn sas_signature(request: &Request<'_>) -> String {
+    let found = request.query.iter().find(|(name, _)| name == "sig");
+    found.map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+/// A signature and what it should have been made of.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The signature as it was sent.
+    pub sent: String,
+    /// The string to sign.
+    pub signed: String,
+}
+
+impl std::fmt::Debug for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mismatch")
     }
 }
 
@@ -132,11 +202,13 @@ mod tests {
             path: "/Tables",
             query: &query,
             header: &header,
+            service: Service::Table,
         };
         match parse(&request) {
             Ok(Credentials::SharedKey(key)) => format!("{:?} {}", key.scheme(), key.account()),
             Ok(Credentials::AccountSas(_)) => "account".to_owned(),
             Ok(Credentials::TableSas(sas)) => format!("table {}", sas.table().as_str()),
+            Ok(Credentials::QueueSas(sas)) => format!("queue {}", sas.queue()),
             Ok(Credentials::Bearer) => "bearer".to_owned(),
             Ok(Credentials::Anonymous) => "anonymous".to_owned(),
             Err(AuthError::Failed(_)) => "failed".to_owned(),

@@ -19,6 +19,11 @@ impl Signature {
         bytes.map(Self).ok_or(AuthError::Failed("the signature is not 32 bytes in Base64"))
     }
 
+    /// As it was sent.
+    pub(crate) fn to_base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
     /// True if one of the keys made this signature of the text. An empty key makes none.
     pub(crate) fn matches(&self, keys: &[&[u8]], text: &str) -> bool {
         keys.iter().filter(|key| !key.is_empty()).any(|key| {

@@ -1,10 +1,12 @@
 //! Shared Key and Shared Key Lite: a signature over one request in the `Authorization` header.
 //!
-//! The strings to sign are those of the Table service, the same in every version of the protocol.
+//! The strings to sign of the Table service are here, the same in every version of the protocol; those of queues are in
+//! [`crate::canonical`].
 
+use crate::canonical::{self, Blanks};
 use crate::mac::Signature;
 use crate::path::spellings;
-use crate::{AuthError, Request};
+use crate::{AuthError, Request, Service};
 use rowhouse_types::Timestamp;
 
 /// Which string is signed.
@@ -62,14 +64,32 @@ impl SharedKey {
         let sent = Timestamp::parse_rfc1123(date)
             .map_err(|_| AuthError::Failed("the date is not in the format of RFC 1123"))?;
         if now.seconds_from(sent) > skew_seconds {
-            return Err(AuthError::Failed("the date is too far from the server's clock"));
+            return Err(AuthError::Date);
         }
+        let forms: &[Blanks] = match request.service {
+            Service::Table => &[Blanks::Kept],
+            Service::Queue { .. } => &[Blanks::Kept, Blanks::Reduced],
+        };
         for path in spellings(request.account, request.path) {
-            if self.signature.matches(keys, &string_to_sign(self.scheme, request, date, &path)?) {
-                return Ok(());
+            for blanks in forms {
+                let text = string_to_sign(self.scheme, request, date, &path, *blanks)?;
+                if self.signature.matches(keys, &text) {
+                    return Ok(());
+                }
             }
         }
-        Err(AuthError::Failed("no key of the account made the signature"))
+        Err(AuthError::Signature)
+    }
+
+    /// The signature as it was sent.
+    pub(crate) fn sent(&self) -> String {
+        self.signature.to_base64()
+    }
+
+    /// What the signature should have been made of.
+    pub(crate) fn string_to_sign(&self, request: &Request<'_>) -> Option<String> {
+        let date = signed_date(request).ok()?;
+        string_to_sign(self.scheme, request, date, request.path, Blanks::Reduced).ok()
     }
 }
 
@@ -84,7 +104,11 @@ pub(crate) fn string_to_sign(
     request: &Request<'_>,
     date: &str,
     path: &str,
+    blanks: Blanks,
 ) -> Result<String, AuthError> {
+    if let Service::Queue { headers, .. } = request.service {
+        return canonical::string_to_sign(scheme, request, headers, path, blanks);
+    }
     let header = |name| (request.header)(name).unwrap_or_default();
     let mut text = match scheme {
         Scheme::SharedKey => {
@@ -94,6 +118,12 @@ pub(crate) fn string_to_sign(
         }
         Scheme::SharedKeyLite => [date, "\n/", request.account, path].concat(),
     };
+    push_comp(&mut text, request)?;
+    Ok(text)
+}
+
+/// The one parameter that is part of the short form of a resource.
+pub(crate) fn push_comp(text: &mut String, request: &Request<'_>) -> Result<(), AuthError> {
     let mut comps = request.query.iter().filter(|(name, _)| name == "comp");
     if let Some((_, comp)) = comps.next() {
         text.push_str("?comp=");
@@ -102,6 +132,6 @@ pub(crate) fn string_to_sign(
     // Only one of them would be signed, and nobody knows which one the service acts on.
     match comps.next() {
         Some(_) => Err(AuthError::Failed("the parameter comp is repeated")),
-        None => Ok(text),
+        None => Ok(()),
     }
 }

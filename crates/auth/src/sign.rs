@@ -2,15 +2,17 @@
 //!
 //! Signs what it is given and judges nothing; that is for the verifying side.
 
+use crate::canonical::Blanks;
 use crate::mac::sign;
 use crate::shared_key::{signed_date, string_to_sign};
-use crate::{AccountSasFields, AuthError, Request, Scheme, TableSasFields};
+use crate::{AccountSasFields, AuthError, QueueSasFields, Request, Scheme, TableSasFields};
 use std::fmt;
 
 /// The value of the `Authorization` header for a request. Fails if it has no date.
 pub fn shared_key(request: &Request<'_>, scheme: Scheme, key: &[u8]) -> Result<String, AuthError> {
     let date = signed_date(request)?;
-    let signature = sign(key, &string_to_sign(scheme, request, date, request.path)?);
+    let text = string_to_sign(scheme, request, date, request.path, Blanks::Reduced)?;
+    let signature = sign(key, &text);
     let word = match scheme {
         Scheme::SharedKey => "SharedKey",
         Scheme::SharedKeyLite => "SharedKeyLite",
@@ -51,6 +53,21 @@ pub fn table_sas(account: &str, key: &[u8], fields: &TableSasFields) -> SasToken
         ("srk", fields.start_row.as_ref()),
         ("epk", fields.end_partition.as_ref()),
         ("erk", fields.end_row.as_ref()),
+        ("sig", Some(&signature)),
+    ])
+}
+
+/// A shared access signature of a queue.
+pub fn queue_sas(account: &str, key: &[u8], fields: &QueueSasFields) -> SasToken {
+    let signature = sign(key, &fields.string_to_sign(account));
+    SasToken::new([
+        ("sv", Some(&fields.version)),
+        ("si", given(&fields.policy_id)),
+        ("sp", given(&fields.permissions)),
+        ("st", given(&fields.start)),
+        ("se", given(&fields.expiry)),
+        ("sip", given(&fields.ip)),
+        ("spr", given(&fields.protocol)),
         ("sig", Some(&signature)),
     ])
 }

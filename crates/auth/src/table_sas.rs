@@ -2,10 +2,10 @@
 
 use crate::mac::Signature;
 use crate::sas::{self, Parameters};
-use crate::terms::{IpRange, Protocol, Terms};
+use crate::stated::Stated;
+use crate::terms::Terms;
 use crate::{AuthError, Request};
-use rowhouse_types::grant::Letters;
-use rowhouse_types::{FoldedName, Grant, KeyRange, Position, StoredPolicy, Timestamp};
+use rowhouse_types::{FoldedName, Grant, KeyRange, Position, Service, StoredPolicy};
 use std::fmt;
 
 /// The signed fields as text; an empty one is as good as absent. The string to sign holds them verbatim,
@@ -52,10 +52,7 @@ impl TableSasFields {
         let table = self.table.to_ascii_lowercase();
         let range = [&self.start_partition, &self.start_row, &self.end_partition, &self.end_row]
             .map(|key| key.as_deref().unwrap_or_default())
-            .join(
-                "
-",
-            );
+            .join("\n");
         let restrictions = if version.as_str() >= sas::RESTRICTIONS {
             format!("{ip}\n{protocol}\n")
         } else {
@@ -96,13 +93,7 @@ impl TableSasFields {
 pub struct TableSas {
     fields: TableSasFields,
     signature: Signature,
-    /// The stored access policy that says what the signature itself leaves open.
-    pub policy_id: Option<Box<str>>,
-    start: Option<Timestamp>,
-    expiry: Option<Timestamp>,
-    permissions: Option<Letters>,
-    ip: Option<IpRange>,
-    protocol: Protocol,
+    stated: Stated,
     range: KeyRange,
 }
 
@@ -123,30 +114,16 @@ impl TableSas {
             end_partition: key("epk"),
             end_row: key("erk"),
         };
-        sas::check_version(&fields.version, sas::FIRST)?;
-        // Whoever holds the signature could drop them unnoticed, so they must not seem to protect.
-        let restricted = !fields.ip.is_empty() || !fields.protocol.is_empty();
-        if restricted && fields.version.as_str() < sas::RESTRICTIONS {
-            return Err(AuthError::Failed("the signed version has no restrictions"));
-        }
+        let stated = Stated::parse(parameters, Service::Table)?;
         if fields.table.is_empty() {
             return Err(AuthError::Failed("the signature names no table"));
         }
-        let sas = Self {
+        Ok(Self {
             signature: Signature::parse(parameters.get("sig").unwrap_or_default())?,
-            policy_id: Some(&fields.policy_id).filter(|id| !id.is_empty()).map(|id| id[..].into()),
-            start: sas::parse_time(&fields.start)?,
-            expiry: sas::parse_time(&fields.expiry)?,
-            permissions: parse_permissions(&fields.permissions)?,
-            ip: IpRange::parse(&fields.ip)?,
-            protocol: Protocol::parse(&fields.protocol)?,
+            stated,
             range: fields.range()?,
             fields,
-        };
-        if sas.policy_id.is_none() {
-            sas.resolve(None)?;
-        }
-        Ok(sas)
+        })
     }
 
     /// Accepts the signature if one of the keys made it for a table of the account that the request addresses.
@@ -157,7 +134,7 @@ impl TableSas {
         if self.signature.matches(keys, &self.fields.string_to_sign(request.account)) {
             Ok(())
         } else {
-            Err(AuthError::Failed("no key of the account made the signature"))
+            Err(AuthError::Signature)
         }
     }
 
@@ -171,32 +148,17 @@ impl TableSas {
         self.range.clone()
     }
 
+    /// The stored access policy that says what the signature itself leaves open.
+    pub fn policy_id(&self) -> Option<&str> {
+        self.stated.policy_id()
+    }
+
     /// The effective terms, given the stored policy of that id from the table it is for.
     ///
     /// Each of start, expiry and permissions is said by the signature or by the policy and not by both;
     /// only the start may be said by neither.
     pub fn resolve(&self, policy: Option<&StoredPolicy>) -> Result<Terms, AuthError> {
-        let policy = match &self.policy_id {
-            None => None,
-            Some(id) => match policy {
-                Some(policy) if policy.id == *id => Some(policy),
-                _ => return Err(AuthError::Failed("the stored policy does not exist")),
-            },
-        };
-        let stored_permissions = match policy.and_then(|policy| policy.permission.as_deref()) {
-            Some(text) => parse_permissions(text)?,
-            None => None,
-        };
-        let expiry = one_of(self.expiry, policy.and_then(|policy| policy.expiry))?;
-        let permissions = one_of(self.permissions, stored_permissions)?;
-        Ok(Terms {
-            start: one_of(self.start, policy.and_then(|policy| policy.start))?,
-            expiry: expiry.ok_or(AuthError::Failed("the signature has no expiry"))?,
-            permissions: permissions
-                .ok_or(AuthError::Failed("the signature has no permissions"))?,
-            ip: self.ip,
-            protocol: self.protocol,
-        })
+        self.stated.resolve(policy)
     }
 
     /// What it allows under these terms, once it is verified and they are met.
@@ -209,28 +171,11 @@ impl TableSas {
     }
 }
 
-fn one_of<T>(signed: Option<T>, stored: Option<T>) -> Result<Option<T>, AuthError> {
-    match (signed, stored) {
-        (Some(_), Some(_)) => {
-            Err(AuthError::Failed("signature and stored policy both say the same field"))
-        }
-        (signed, stored) => Ok(signed.or(stored)),
-    }
-}
-
-/// Letters of `raud`, each at most once and in this order; none if the field is empty.
-fn parse_permissions(text: &str) -> Result<Option<Letters>, AuthError> {
-    let mut order = "raud".chars();
-    if text.chars().all(|letter| order.any(|next| next == letter)) {
-        Ok((!text.is_empty()).then(|| Letters::new(text)))
-    } else {
-        Err(AuthError::Failed("the permissions are not letters of raud in this order"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rowhouse_types::Timestamp;
+    use rowhouse_types::grant::Letters;
 
     type Keys<'a> = &'a [(&'a str, &'a str)];
 

@@ -132,13 +132,18 @@ options! {
     #[arg(long, value_name = "TIME", env = "ROWHOUSE_KEEP_CHANGES", help_heading = "Data")]
     keep_changes: Keep,
 
-    /// Address of the Table service. Default: 127.0.0.1, this machine only.
+    /// Address of the Table and the Queue service. Default: 127.0.0.1, this machine only.
     #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_HOST", help_heading = "Network")]
     host: Address,
 
     /// Port of the Table service; 0 takes any free one. Default: 10002.
     #[arg(long, value_name = "PORT", env = "ROWHOUSE_TABLE_PORT", help_heading = "Network")]
     table_port: u16,
+
+    /// Port of the Queue service; 0 takes any free one. Default: 10001, or any free one beside
+    /// --table-port 0.
+    #[arg(long, value_name = "PORT", env = "ROWHOUSE_QUEUE_PORT", help_heading = "Network")]
+    queue_port: u16,
 
     /// Address of health, metrics and the admin API. Another than 127.0.0.1 needs TLS. Default:
     /// 127.0.0.1.
@@ -441,6 +446,11 @@ impl Options {
             store_wait_seconds: self.store_wait_seconds.unwrap_or(default.store_wait_seconds),
             host: self.host.map_or(default.host, |address| address.0),
             table_port: self.table_port.unwrap_or(default.table_port),
+            // Whoever lets the port of tables be any does not want a fixed one beside it.
+            queue_port: self.queue_port.unwrap_or(match self.table_port {
+                Some(0) => 0,
+                _ => default.queue_port,
+            }),
             admin_host: self.admin_host.map_or(default.admin_host, |address| address.0),
             admin_port: self.admin_port.unwrap_or(default.admin_port),
             tls_cert: self.tls_cert,

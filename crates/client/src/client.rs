@@ -15,7 +15,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use rowhouse_auth::{Scheme, sign};
 use rowhouse_env::{Clock as _, SystemClock, SystemRandom};
-use rowhouse_types::{StoredPolicy, limits};
+use rowhouse_types::{Service, StoredPolicy, limits};
 use rowhouse_wire::{uri, xml::acl};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -178,7 +178,7 @@ impl Client {
         let answer = self.ask(call).await?;
         // Some services write a mark before the XML.
         let body = answer.body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&answer.body);
-        acl::read(body).map_err(|error| self.foreign(&error))
+        acl::read(body, Service::Table).map_err(|error| self.foreign(&error))
     }
 
     /// Replaces the stored access policies of a table.
@@ -419,6 +419,7 @@ impl Client {
                     path: &path,
                     query: &query,
                     header: &header,
+                    service: rowhouse_auth::Service::Table,
                 };
                 let signature = sign::shared_key(&signed, Scheme::SharedKeyLite, key);
                 let signature = signature.expect("the request has a date and one comp at most");

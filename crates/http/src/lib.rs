@@ -1,16 +1,20 @@
 //! The edge: where bytes on a socket become typed operations and back.
 //!
 //! `listener` accepts connections and caps what a client may cost before it is known. A [`Handler`]
-//! answers requests: the Table service in `table`, the administration in `admin`. Status codes and error
+//! answers requests: the services in `table` and `queue`, behind the `front` that they share, and the administration in `admin`. Status codes and error
 //! codes exist here and nowhere below.
 
 pub mod admin;
 pub mod listener;
 pub mod telemetry;
 
+mod front;
+mod queue;
 mod table;
 
-pub use table::{PublicKey, TableHandler, TableHandlerConfig};
+pub use front::{Front, FrontConfig, PublicKey};
+pub use queue::{QueueHandler, QueueHandlerConfig};
+pub use table::{TableHandler, TableHandlerConfig};
 
 use bytes::Bytes;
 use http_body_util::Full;

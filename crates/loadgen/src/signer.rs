@@ -118,7 +118,7 @@ impl Signer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rowhouse_auth::{Request, Scheme, sign};
+    use rowhouse_auth::{Request, Scheme, Service, sign};
 
     #[test]
     fn signs_as_the_server_expects() {
@@ -128,8 +128,14 @@ mod tests {
         signer.push(&mut out, path.as_bytes());
         let date = signer.date().to_owned();
         let header = |name: &str| (name == "x-ms-date").then_some(date.as_str());
-        let request =
-            Request { method: "GET", account: ACCOUNT, path, query: &[], header: &header };
+        let request = Request {
+            method: "GET",
+            account: ACCOUNT,
+            path,
+            query: &[],
+            header: &header,
+            service: Service::Table,
+        };
         let key = STANDARD.decode(KEY).unwrap();
         let expected = sign::shared_key(&request, Scheme::SharedKeyLite, &key).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 pub(crate) struct Started {
     /// URL of the Table service.
     pub(crate) table: String,
+    /// URL of the Queue service.
+    pub(crate) queue: String,
     /// URL of the admin listener.
     pub(crate) admin: String,
     /// Where the data is.
@@ -49,7 +51,8 @@ pub(crate) fn announce(config: &Config, started: Started) -> Result<(), ServerEr
         tracing::warn!("{note}");
     }
     // URLs hold nothing that JSON would escape.
-    let line = format!(r#"{{"table":"{}","admin":"{}"}}"#, started.table, started.admin);
+    let Started { table, queue, admin, .. } = &started;
+    let line = format!(r#"{{"table":"{table}","queue":"{queue}","admin":"{admin}"}}"#);
     if !config.quiet {
         let mut out = io::stdout();
         let banner = Banner { started, notes, bold: out.is_terminal() };
@@ -73,7 +76,7 @@ fn notes(config: &Config, known: Known) -> Vec<String> {
         );
     }
     if on_network && !config.uses_tls() {
-        notes.push("the Table service is on the network without TLS.".to_owned());
+        notes.push("tables and queues are on the network without TLS.".to_owned());
     }
     if config.master_key == MasterKey::None && (known.others > 0 || !config.development_account) {
         let place = config.data_place();

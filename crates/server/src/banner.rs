@@ -17,11 +17,12 @@ pub(crate) struct Banner {
 impl fmt::Display for Banner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bold, plain) = if self.bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        let Started { table, admin, data, changes, token, trust, known } = &self.started;
+        let Started { table, queue, admin, data, changes, token, trust, known } = &self.started;
         let mut text = String::new();
         writeln!(text, "{bold}Rowhouse{plain} {}", crate::VERSION)?;
         writeln!(text)?;
         writeln!(text, "Table   {table}")?;
+        writeln!(text, "Queue   {queue}")?;
         writeln!(text, "Admin   {admin}   token in {}", token.display())?;
         match data {
             Data::Directory(path) => writeln!(text, "Data    {}", path.display())?,
@@ -41,7 +42,7 @@ impl fmt::Display for Banner {
         writeln!(text)?;
         if known.development_key {
             writeln!(text, "Connection string of the development account:")?;
-            writeln!(text, "{bold}{}{plain}", connection_string(table))?;
+            writeln!(text, "{bold}{}{plain}", connection_string(table, queue))?;
         } else if known.others == 0 {
             writeln!(text, "There is no account yet: rowhouse account create NAME")?;
         } else {
@@ -62,11 +63,12 @@ impl fmt::Display for Banner {
     }
 }
 
-fn connection_string(table: &str) -> String {
+fn connection_string(table: &str, queue: &str) -> String {
     let scheme = table.split_once("://").map_or("http", |(scheme, _)| scheme);
     format!(
         "DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
-         AccountKey={DEVELOPMENT_KEY};TableEndpoint={table}/{DEVELOPMENT_ACCOUNT};"
+         AccountKey={DEVELOPMENT_KEY};QueueEndpoint={queue}/{DEVELOPMENT_ACCOUNT};\
+         TableEndpoint={table}/{DEVELOPMENT_ACCOUNT};"
     )
 }
 
@@ -104,6 +106,7 @@ mod tests {
     fn the_banner_tells_what_to_paste() {
         let started = Started {
             table: "http://127.0.0.1:10002".into(),
+            queue: "http://127.0.0.1:10001".into(),
             admin: "http://127.0.0.1:10003".into(),
             data: Data::Directory("rowhouse-data".into()),
             changes: None,
@@ -116,12 +119,13 @@ mod tests {
             "  Rowhouse {}
 
   Table   http://127.0.0.1:10002
+  Queue   http://127.0.0.1:10001
   Admin   http://127.0.0.1:10003   token in rowhouse-data/admin-token
   Data    rowhouse-data
 
   Connection string of the development account:
   DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={DEVELOPMENT_KEY};\
-TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
+QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
 
   Ready. Ctrl-C stops.
 ",

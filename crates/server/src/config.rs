@@ -96,10 +96,12 @@ pub struct Config {
     /// A replica of the database, which the secondary endpoint reads; the database itself without.
     pub store_replica: Option<DatabaseAddress>,
 
-    /// Address of the Table service.
+    /// Address of the Table service and the Queue service.
     pub host: IpAddr,
-    /// Its port; 0 takes any free one.
+    /// Port of the Table service; 0 takes any free one.
     pub table_port: u16,
+    /// Port of the Queue service; 0 takes any free one.
+    pub queue_port: u16,
     /// Address of health, metrics and the admin API.
     pub admin_host: IpAddr,
     /// Their port; 0 takes any free one.
@@ -168,6 +170,7 @@ impl Default for Config {
             store_replica: None,
             host: loopback,
             table_port: 10002,
+            queue_port: 10001,
             admin_host: loopback,
             admin_port: 10003,
             tls_cert: None,
@@ -237,11 +240,19 @@ impl Config {
                 self.admin_host
             )));
         }
-        if self.table_port != 0
-            && self.table_port == self.admin_port
-            && overlap(self.host, self.admin_host)
-        {
-            return refuse("--table-port and --admin-port are the same: choose two");
+        let ports = [
+            ("--table-port", self.table_address()),
+            ("--queue-port", self.queue_address()),
+            ("--admin-port", self.admin_address()),
+        ];
+        for (index, (first, a)) in ports.iter().enumerate() {
+            for (second, b) in &ports[index + 1..] {
+                if a.port() != 0 && a.port() == b.port() && overlap(a.ip(), b.ip()) {
+                    return Err(ServerError::Refused(format!(
+                        "{first} and {second} are the same: choose two"
+                    )));
+                }
+            }
         }
         let limits = [
             ("--max-connections", self.max_connections),
@@ -300,13 +311,17 @@ impl Config {
         if self.store.is_some() { "the database" } else { "the data directory" }
     }
 
-    /// Whether the Table service is encrypted.
+    /// Whether the services are encrypted.
     pub(crate) fn uses_tls(&self) -> bool {
         self.tls_self_signed || self.tls_cert.is_some()
     }
 
     pub(crate) fn table_address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.table_port)
+    }
+
+    pub(crate) fn queue_address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.queue_port)
     }
 
     pub(crate) fn admin_address(&self) -> SocketAddr {
@@ -386,6 +401,8 @@ mod tests {
             config.tls_self_signed = true;
         });
         refused("choose two", |config| config.admin_port = config.table_port);
+        refused("--table-port and --queue-port", |config| config.queue_port = config.table_port);
+        refused("--queue-port and --admin-port", |config| config.queue_port = config.admin_port);
         refused("--max-scans must be at least 1", |config| config.max_scans = 0);
         refused("at least 4", |config| config.max_body_bytes = 1);
         refused("storage.example.org", |config| config.host_suffixes = vec!["a b".into()]);
@@ -411,7 +428,7 @@ mod tests {
             },
             |config| config.host = "::1".parse().unwrap(),
             |config| config.host = "127.1.2.3".parse().unwrap(),
-            |config| (config.table_port, config.admin_port) = (0, 0),
+            |config| (config.table_port, config.queue_port, config.admin_port) = (0, 0, 0),
             |config| config.host_suffixes = vec!["storage.example.org".into()],
         ];
         for change in allowed {

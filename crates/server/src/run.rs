@@ -14,9 +14,12 @@ use rowhouse_env::{Clock, Random, SystemClock, SystemRandom};
 use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
-use rowhouse_http::{TableHandler, TableHandlerConfig};
+use rowhouse_http::{
+    Front, FrontConfig, QueueHandler, QueueHandlerConfig, TableHandler, TableHandlerConfig,
+};
 use rowhouse_service_account::AccountService;
 use rowhouse_service_backup::BackupService;
+use rowhouse_service_queue::QueueService;
 use rowhouse_service_table::TableService;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -29,6 +32,8 @@ use tokio::sync::watch;
 
 /// What says where tables are served.
 const TABLE_FLAGS: [&str; 2] = ["--host", "--table-port"];
+/// What says where queues are served.
+const QUEUE_FLAGS: [&str; 2] = ["--host", "--queue-port"];
 /// What says where administration is.
 const ADMIN_FLAGS: [&str; 2] = ["--admin-host", "--admin-port"];
 
@@ -93,7 +98,11 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 
 /// A start that will be refused a port must not leave a new directory behind.
 fn check_ports(config: &Config) -> Result<(), ServerError> {
-    let ports = [(config.table_address(), TABLE_FLAGS), (config.admin_address(), ADMIN_FLAGS)];
+    let ports = [
+        (config.table_address(), TABLE_FLAGS),
+        (config.queue_address(), QUEUE_FLAGS),
+        (config.admin_address(), ADMIN_FLAGS),
+    ];
     for (address, flags) in ports {
         TcpListener::bind(address).map_err(|source| ServerError::Bind {
             address,
@@ -185,6 +194,8 @@ impl Server {
         };
         let table = bind(config.table_address(), tls.clone(), TABLE_FLAGS)?
             .with_metrics(metrics.listener("table"));
+        let queue = bind(config.queue_address(), tls.clone(), QUEUE_FLAGS)?
+            .with_metrics(metrics.listener("queue"));
         // The token never leaves the machine on loopback, so it needs no certificate there.
         let admin_tls = tls.clone().filter(|_| !config.admin_host.is_loopback());
         let admin = bind(config.admin_address(), admin_tls, ADMIN_FLAGS)?
@@ -192,10 +203,9 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let table_url = url(table.local_addr(), table.is_tls());
+        let queue_url = url(queue.local_addr(), queue.is_tls());
         let admin_url = url(admin.local_addr(), admin.is_tls());
-        let table_handler = TableHandler::new(TableHandlerConfig {
-            tables: TableService::new(Arc::clone(&store)),
-            secondary: engine::replica(config)?.map(TableService::new),
+        let front = Arc::new(Front::new(FrontConfig {
             accounts: Arc::clone(&accounts),
             clock: Arc::clone(&clock),
             random: Arc::clone(&random),
@@ -208,7 +218,19 @@ impl Server {
             strict: config.strict,
             public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
+        }));
+        let replica = engine::replica(config)?;
+        let queues = |store| QueueService::new(store, Arc::clone(&random));
+        let table_handler = TableHandler::new(TableHandlerConfig {
+            front: Arc::clone(&front),
+            tables: TableService::new(Arc::clone(&store)),
+            secondary: replica.clone().map(TableService::new),
             stopping: stopped.clone(),
+        });
+        let queue_handler = QueueHandler::new(QueueHandlerConfig {
+            front,
+            queues: queues(Arc::clone(&store)),
+            secondary: replica.map(queues),
         });
         let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
         let remedy = engine.remedy();
@@ -227,12 +249,14 @@ impl Server {
         };
         let listeners = vec![
             tokio::spawn(table.serve(Arc::new(table_handler), stopped.clone())),
+            tokio::spawn(queue.serve(Arc::new(queue_handler), stopped.clone())),
             tokio::spawn(admin.serve(Arc::new(admin_handler), stopped)),
         ];
         let server = Self { stop, listeners, counter };
         let name = engine.name();
         tracing::info!(
             table = table_url,
+            queue = queue_url,
             admin = admin_url,
             engine = name,
             version = VERSION,
@@ -240,6 +264,7 @@ impl Server {
         );
         let started = Started {
             table: table_url,
+            queue: queue_url,
             admin: admin_url,
             data: place.data(config),
             changes,
@@ -299,7 +324,8 @@ fn tls(config: &Config, place: &Place, clock: &dyn Clock) -> Result<Option<Tls>,
             names.push(config.host.to_string());
         }
         for suffix in &config.host_suffixes {
-            names.extend([suffix.clone(), format!("*.{suffix}"), format!("*.table.{suffix}")]);
+            names.extend([suffix.clone(), format!("*.{suffix}")]);
+            names.extend([format!("*.table.{suffix}"), format!("*.queue.{suffix}")]);
         }
         return Ok(Some(Tls::self_signed(place.path(), &names, clock.now())?));
     }

@@ -8,7 +8,8 @@ use arc_swap::ArcSwap;
 use rowhouse_env::Random;
 use rowhouse_store::{Account, AccountId, NewAccount, Store};
 use rowhouse_types::{
-    Access, AccountName, Grant, ServiceProperties, ServicePropertiesUpdate, Timestamp,
+    Access, AccountName, Denied, Grant, QueueAccess, Service, ServiceProperties,
+    ServicePropertiesUpdate, Timestamp,
 };
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -26,6 +27,19 @@ pub struct AccountView {
     pub keys: [AccountKey; 2],
     /// Settings of its Table service.
     pub table_properties: ServiceProperties,
+    /// Settings of its Queue service.
+    pub queue_properties: ServiceProperties,
+}
+
+impl AccountView {
+    /// Settings of one of its services, for the answers of that service. Who asks for them is told by
+    /// [`AccountService::properties`].
+    pub fn properties_of(&self, service: Service) -> &ServiceProperties {
+        match service {
+            Service::Table => &self.table_properties,
+            Service::Queue => &self.queue_properties,
+        }
+    }
 }
 
 /// Creates, finds and changes accounts. One per server, shared behind an `Arc`.
@@ -114,35 +128,37 @@ impl AccountService {
         Ok(())
     }
 
-    /// Changes those settings of the Table service that the update names.
-    pub async fn set_table_properties(
+    /// Changes those settings of a service that the update names.
+    pub async fn set_properties(
         &self,
         grant: &Grant,
         account: &AccountView,
+        service: Service,
         update: ServicePropertiesUpdate,
     ) -> Result<(), AccountError> {
-        grant.check(Access::WriteService, None)?;
+        may_write(grant, service)?;
         let _changing = self.changing.lock().await;
         let latest = self.find(&account.name).await?.ok_or(AccountError::NotFound)?;
         // The grant was for the account that was found then, not for a new one of the same name.
         if latest.id != account.id {
             return Err(AccountError::NotFound);
         }
-        let mut properties = latest.table_properties.clone();
+        let mut properties = latest.properties_of(service).clone();
         properties.apply(update);
         let bytes = Some(settings::encode(&properties));
-        self.store.set_account_setting(latest.id, settings::TABLE_PROPERTIES, bytes).await?;
+        self.store.set_account_setting(latest.id, settings::name(service), bytes).await?;
         Ok(())
     }
 
-    /// The settings of the Table service.
-    pub fn table_properties<'a>(
+    /// The settings of a service.
+    pub fn properties<'a>(
         &self,
         grant: &Grant,
         account: &'a AccountView,
+        service: Service,
     ) -> Result<&'a ServiceProperties, AccountError> {
-        grant.check(Access::ReadService, None)?;
-        Ok(&account.table_properties)
+        may_read(grant, service)?;
+        Ok(account.properties_of(service))
     }
 
     /// The cached view if it is of this very version, otherwise a new one.
@@ -160,7 +176,8 @@ impl AccountService {
             name: account.name.clone(),
             created: account.created,
             keys: [open(KeySlot::First, first)?, open(KeySlot::Second, second)?],
-            table_properties: settings::table_properties(account)?,
+            table_properties: settings::properties(account, Service::Table)?,
+            queue_properties: settings::properties(account, Service::Queue)?,
         });
         let cached = Cached { version: account.version, view: Arc::clone(&view) };
         self.cache.rcu(|cache| cache.update(account.name.clone(), cached.clone()));
@@ -176,5 +193,19 @@ impl AccountService {
     fn seal(&self, name: &AccountName, keys: &[AccountKey; 2]) -> [Box<[u8]>; 2] {
         KeySlot::ALL
             .map(|slot| self.sealer.seal(self.random.as_ref(), name, slot, &keys[slot.index()]))
+    }
+}
+
+fn may_read(grant: &Grant, service: Service) -> Result<(), Denied> {
+    match service {
+        Service::Table => grant.check(Access::ReadService, None),
+        Service::Queue => grant.check_queue(QueueAccess::ReadService, None),
+    }
+}
+
+fn may_write(grant: &Grant, service: Service) -> Result<(), Denied> {
+    match service {
+        Service::Table => grant.check(Access::WriteService, None),
+        Service::Queue => grant.check_queue(QueueAccess::WriteService, None),
     }
 }

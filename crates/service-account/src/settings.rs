@@ -2,11 +2,16 @@
 
 use crate::error::AccountError;
 use rowhouse_store::Account;
-use rowhouse_types::ServiceProperties;
+use rowhouse_types::{Service, ServiceProperties};
 use serde::{Deserialize, Serialize};
 
-/// The name of the setting that holds the properties of the Table service.
-pub(crate) const TABLE_PROPERTIES: &str = "table-properties";
+/// The name of the setting that holds the properties of a service.
+pub(crate) fn name(service: Service) -> &'static str {
+    match service {
+        Service::Table => "table-properties",
+        Service::Queue => "queue-properties",
+    }
+}
 
 /// The form that this release writes.
 const VERSION: u32 = 1;
@@ -27,13 +32,18 @@ struct Read {
     properties: ServiceProperties,
 }
 
-/// The properties of the Table service; those of a new account if none were ever set.
-pub(crate) fn table_properties(account: &Account) -> Result<ServiceProperties, AccountError> {
-    match account.settings.get(TABLE_PROPERTIES) {
+/// The properties of a service; those of a new account if none were ever set.
+pub(crate) fn properties(
+    account: &Account,
+    service: Service,
+) -> Result<ServiceProperties, AccountError> {
+    match account.settings.get(name(service)) {
         None => Ok(ServiceProperties::default()),
         Some(bytes) => decode(bytes).map_err(|what| {
-            let name = &account.name;
-            AccountError::Corrupt(format!("the table service properties of account {name} {what}"))
+            let (name, label) = (&account.name, service.label());
+            AccountError::Corrupt(format!(
+                "the {label} service properties of account {name} {what}"
+            ))
         }),
     }
 }

@@ -6,7 +6,7 @@ use rowhouse_service_account::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{Store, StoreError};
-use rowhouse_types::grant::{Denied, Grant, Letters, ResourceTypes};
+use rowhouse_types::grant::{Denied, Grant, Letters, ResourceTypes, Service, Services};
 use rowhouse_types::{
     AccountName, CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate, Timestamp,
 };
@@ -131,27 +131,30 @@ async fn properties_keep_what_an_update_leaves_out() {
     let service = service(&store, Sealer::unsealed());
     let created = service.create(&name("acct"), None).await.unwrap();
     let key = Grant::AccountKey;
-    assert_eq!(*service.table_properties(&key, &created).unwrap(), ServiceProperties::default());
+    assert_eq!(
+        *service.properties(&key, &created, Service::Table).unwrap(),
+        ServiceProperties::default()
+    );
 
-    service.set_table_properties(&key, &created, cors("http://a.example")).await.unwrap();
+    service.set_properties(&key, &created, Service::Table, cors("http://a.example")).await.unwrap();
     let metrics = Metrics { enabled: false, ..ServiceProperties::default().hour_metrics };
     let update = ServicePropertiesUpdate {
         hour_metrics: Some(metrics.clone()),
         ..ServicePropertiesUpdate::default()
     };
     // From the view of before the first change: it must not be undone.
-    service.set_table_properties(&key, &created, update).await.unwrap();
+    service.set_properties(&key, &created, Service::Table, update).await.unwrap();
     let found = service.find(&name("acct")).await.unwrap().unwrap();
-    let properties = service.table_properties(&key, &found).unwrap();
+    let properties = service.properties(&key, &found, Service::Table).unwrap();
     assert_eq!(properties.cors[0].allowed_origins, ["http://a.example"]);
     assert_eq!(properties.hour_metrics, metrics);
     assert_eq!(created.table_properties, ServiceProperties::default(), "a view never changes");
 
     service.remove(&name("acct")).await.unwrap();
-    let gone = service.set_table_properties(&key, &created, cors("*")).await;
+    let gone = service.set_properties(&key, &created, Service::Table, cors("*")).await;
     assert!(matches!(gone, Err(AccountError::NotFound)));
     service.create(&name("acct"), None).await.unwrap();
-    let other = service.set_table_properties(&key, &created, cors("*")).await;
+    let other = service.set_properties(&key, &created, Service::Table, cors("*")).await;
     assert!(matches!(other, Err(AccountError::NotFound)), "another account of the same name");
 }
 
@@ -161,7 +164,7 @@ async fn properties_need_a_grant() {
     let service = service(&store, Sealer::unsealed());
     let account = service.create(&name("acct"), None).await.unwrap();
     let grant = |service, letters| Grant::AccountSignature {
-        table_service: true,
+        services: Services { table: true, queue: false },
         resource_types: ResourceTypes { service, container: true, object: true },
         permissions: Letters::new(letters),
     };
@@ -176,9 +179,9 @@ async fn properties_need_a_grant() {
         other => panic!("{other}"),
     };
     for (grant, read, write) in cases {
-        let answer = service.table_properties(&grant, &account).map(drop);
+        let answer = service.properties(&grant, &account, Service::Table).map(drop);
         assert_eq!(answer.map_err(denied), read, "{grant:?}");
-        let answer = service.set_table_properties(&grant, &account, cors("*")).await;
+        let answer = service.set_properties(&grant, &account, Service::Table, cors("*")).await;
         assert_eq!(answer.map_err(denied), write, "{grant:?}");
     }
 }
@@ -194,7 +197,10 @@ async fn concurrent_changes_do_not_undo_each_other() {
         let set = |update| {
             let (service, account) = (Arc::clone(&service), Arc::clone(&account));
             tokio::spawn(async move {
-                service.set_table_properties(&Grant::AccountKey, &account, update).await.unwrap();
+                service
+                    .set_properties(&Grant::AccountKey, &account, Service::Table, update)
+                    .await
+                    .unwrap();
             })
         };
         let rotate = |slot| {

@@ -8,7 +8,7 @@ use rowhouse_service_table::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store as _};
-use rowhouse_types::grant::{Letters, ResourceTypes};
+use rowhouse_types::grant::{Letters, ResourceTypes, Services};
 use rowhouse_types::{
     EntityKey, FoldedName, Grant, IndexName, KeyRange, Record, RecordBuilder, TableName, Timestamp,
     ValueRef,
@@ -334,7 +334,7 @@ async fn a_page_of_a_sorted_answer_is_bounded_in_bytes() {
 async fn only_the_account_key_settles_indexes() {
     let f = Fixture::new(3).await;
     let account = Grant::AccountSignature {
-        table_service: true,
+        services: Services { table: true, queue: false },
         resource_types: ResourceTypes { service: true, container: true, object: true },
         permissions: Letters::new("rwdlacu"),
     };

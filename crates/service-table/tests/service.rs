@@ -8,7 +8,7 @@ use rowhouse_service_table::{
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store};
-use rowhouse_types::grant::{Letters, ResourceTypes};
+use rowhouse_types::grant::{Letters, ResourceTypes, Services};
 use rowhouse_types::{
     Denied, EntityKey, Etag, FoldedName, Grant, KeyRange, Position, Record, RecordBuilder,
     TableName, Timestamp, ValueRef,
@@ -402,7 +402,7 @@ async fn changes_outside_the_range_are_not_told() {
     for grant in [
         signature("aud", KeyRange::all()),
         Grant::AccountSignature {
-            table_service: true,
+            services: Services { table: true, queue: false },
             resource_types: ResourceTypes { container: true, ..ResourceTypes::default() },
             permissions: Letters::new("r"),
         },

@@ -1,4 +1,4 @@
-//! Accounts and tables as one immutable value.
+//! Accounts, tables and queues as one immutable value.
 //!
 //! A request takes the current snapshot and needs no lock. Only the committer makes new ones; clones
 //! share everything that did not change. The maps agree with each other: whatever is in one is in
@@ -7,19 +7,23 @@
 use crate::schema;
 use imbl::OrdMap;
 use rowhouse_query::index::IndexKeys;
-use rowhouse_store::{Account, AccountId, Index, IndexId, IndexState, Placement, Table, TableId};
-use rowhouse_types::{AccountName, FoldedName, StoredPolicy, Timestamp};
+use rowhouse_store::{
+    Account, AccountId, Index, IndexId, IndexState, Placement, Queue, QueueId, Table, TableId,
+};
+use rowhouse_types::{AccountName, FoldedName, QueueName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Everything that a store knows beside entities.
+/// Everything that a store knows beside entities and messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
     accounts: OrdMap<AccountName, Arc<Account>>,
     account_ids: OrdMap<AccountId, Arc<Account>>,
     tables: OrdMap<(AccountId, FoldedName), Arc<Table>>,
     table_ids: OrdMap<TableId, Arc<Table>>,
+    queues: OrdMap<(AccountId, Box<str>), Arc<Queue>>,
+    queue_ids: OrdMap<QueueId, Arc<Queue>>,
 }
 
 impl Catalogue {
@@ -86,13 +90,45 @@ impl Catalogue {
         }
     }
 
+    pub(crate) fn queue(&self, account: AccountId, name: &QueueName) -> Option<&Arc<Queue>> {
+        self.queues.get(&(account, name.as_str().into()))
+    }
+
+    pub(crate) fn queue_by_id(&self, id: QueueId) -> Option<&Arc<Queue>> {
+        self.queue_ids.get(&id)
+    }
+
+    /// The queues of an account in the order of their names, from that text on.
+    pub(crate) fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+    ) -> impl Iterator<Item = &Arc<Queue>> + use<'_> {
+        self.queues
+            .range((account, from.into())..)
+            .take_while(move |((owner, _), _)| *owner == account)
+            .map(|(_, queue)| queue)
+    }
+
+    /// Adds a queue or replaces the one of this id.
+    pub(crate) fn put_queue(&mut self, queue: Arc<Queue>) {
+        self.queues.insert((queue.account, queue.name.as_str().into()), Arc::clone(&queue));
+        self.queue_ids.insert(queue.id, queue);
+    }
+
+    pub(crate) fn remove_queue(&mut self, id: QueueId) {
+        if let Some(queue) = self.queue_ids.remove(&id) {
+            self.queues.remove(&(queue.account, queue.name.as_str().into()));
+        }
+    }
+
     /// Adds an account or replaces the one of this id; names never change.
     pub(crate) fn put_account(&mut self, account: Arc<Account>) {
         self.accounts.insert(account.name.clone(), Arc::clone(&account));
         self.account_ids.insert(account.id, account);
     }
 
-    /// Removes an account; its tables are removed one by one before.
+    /// Removes an account; its tables and queues are removed one by one before.
     pub(crate) fn remove_account(&mut self, id: AccountId) {
         if let Some(account) = self.account_ids.remove(&id) {
             self.accounts.remove(&account.name);
@@ -111,6 +147,11 @@ impl Catalogue {
         }
         for table in tables.into_values() {
             catalogue.put_table(Arc::new(table));
+        }
+        if schema::QUEUES_SINCE <= schema::version(conn)? {
+            for queue in load_queues(conn)?.into_values() {
+                catalogue.put_queue(Arc::new(queue));
+            }
         }
         Ok(catalogue)
     }
@@ -176,15 +217,53 @@ fn load_tables(conn: &Connection) -> Result<BTreeMap<TableId, Table>, LoadError>
         let table = tables
             .get_mut(&TableId(number(row, 0)?))
             .ok_or_else(|| LoadError::Damaged("an access policy belongs to no table".into()))?;
-        let (id, permission): (String, Option<String>) = (row.get(1)?, row.get(4)?);
-        table.policies.push(StoredPolicy {
-            id: id.into(),
-            start: optional_instant(row, 2)?,
-            expiry: optional_instant(row, 3)?,
-            permission: permission.map(Into::into),
-        });
+        table.policies.push(policy(row)?);
     }
     Ok(tables)
+}
+
+/// An access policy from the columns after the first.
+fn policy(row: &Row<'_>) -> Result<StoredPolicy, LoadError> {
+    let (id, permission): (String, Option<String>) = (row.get(1)?, row.get(4)?);
+    Ok(StoredPolicy {
+        id: id.into(),
+        start: optional_instant(row, 2)?,
+        expiry: optional_instant(row, 3)?,
+        permission: permission.map(Into::into),
+    })
+}
+
+fn load_queues(conn: &Connection) -> Result<BTreeMap<QueueId, Queue>, LoadError> {
+    let mut queues = BTreeMap::new();
+    let mut statement = conn.prepare("SELECT id, account, name, created FROM queues")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let id = QueueId(number(row, 0)?);
+        let name: String = row.get(2)?;
+        let name = name.parse().map_err(|error| damaged("the name of a queue", error))?;
+        let (account, created) = (AccountId(number(row, 1)?), instant(row, 3)?);
+        let (metadata, policies) = (Vec::new(), Vec::new());
+        queues.insert(id, Queue { id, account, name, created, metadata, policies });
+    }
+    let homeless = || LoadError::Damaged("metadata or a policy belongs to no queue".into());
+    let mut statement = conn
+        .prepare("SELECT queue_id, name, value FROM queue_metadata ORDER BY queue_id, position")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let queue = queues.get_mut(&QueueId(number(row, 0)?)).ok_or_else(homeless)?;
+        let (name, value): (String, String) = (row.get(1)?, row.get(2)?);
+        queue.metadata.push((name.into(), value.into()));
+    }
+    let mut statement = conn.prepare(
+        "SELECT queue_id, id, start, expiry, permission FROM queue_policies
+         ORDER BY queue_id, position",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let queue = queues.get_mut(&QueueId(number(row, 0)?)).ok_or_else(homeless)?;
+        queue.policies.push(policy(row)?);
+    }
+    Ok(queues)
 }
 
 /// Gives the tables their indexes, in the order of their ids, which is that in which they were declared.

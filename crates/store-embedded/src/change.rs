@@ -1,4 +1,4 @@
-//! Changes of accounts and tables, run by the committer between batches.
+//! Changes of accounts, tables and queues, run by the committer between batches.
 //!
 //! A change looks at the draft of the catalogue first, so a refusal leaves no trace; then it
 //! writes the database and the draft alike. The draft becomes visible when the group is committed.
@@ -6,19 +6,20 @@
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
 use crate::index::declare;
-use crate::queue::Answer;
+use crate::jobs::Answer;
+use crate::queue;
 use crate::schema::Marks;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Conflict, IndexId, NewAccount, Placement, Table, TableId,
+    Account, AccountId, Conflict, IndexId, Metadata, NewAccount, Placement, QueueId, Table, TableId,
 };
-use rowhouse_types::{EntityKey, IndexName, Record, StoredPolicy, TableName, Timestamp};
+use rowhouse_types::{EntityKey, IndexName, QueueName, Record, StoredPolicy, TableName, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What can be done to accounts and tables.
+/// What can be done to accounts, tables and queues.
 #[derive(Debug)]
 pub(crate) enum Change {
     CreateTable {
@@ -34,6 +35,14 @@ pub(crate) enum Change {
         keys: IndexKeys,
     },
     DropIndex(TableId, IndexId),
+    CreateQueue {
+        account: AccountId,
+        name: QueueName,
+        metadata: Metadata,
+    },
+    DropQueue(QueueId),
+    SetMetadata(QueueId, Metadata),
+    SetQueuePolicies(QueueId, Vec<StoredPolicy>),
     CreateAccount(NewAccount),
     SetKeys(AccountId, [Box<[u8]>; 2]),
     SetSetting {
@@ -56,6 +65,8 @@ pub(crate) struct Draft {
     pub(crate) dropped: Vec<TableId>,
     /// Indexes whose entries nobody needs any more; likewise.
     pub(crate) dropped_indexes: Vec<IndexId>,
+    /// Piles of messages that were given up; likewise.
+    pub(crate) dropped_piles: Vec<i64>,
     /// Indexes declared by this group that have to be built; likewise.
     pub(crate) building: Vec<(TableId, IndexId)>,
     /// Cached records that this group replaces: they are back in the cache after the commit.
@@ -92,12 +103,18 @@ impl Change {
     /// What it holds in memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::SetPolicies(_, policies) => policies.len() * 256,
+            Self::SetPolicies(_, policies) | Self::SetQueuePolicies(_, policies) => {
+                policies.len() * 256
+            }
+            Self::SetMetadata(_, metadata) | Self::CreateQueue { metadata, .. } => {
+                metadata.iter().fold(256, |sum, (name, value)| sum + name.len() + value.len())
+            }
             Self::SetSetting { value, .. } => value.as_ref().map_or(0, |value| value.len()),
             Self::CreateTable { .. }
             | Self::DropTable(_)
             | Self::CreateIndex { .. }
             | Self::DropIndex(..)
+            | Self::DropQueue(_)
             | Self::CreateAccount(_)
             | Self::SetKeys(..)
             | Self::RemoveAccount(_)
@@ -122,6 +139,16 @@ impl Change {
                 declare::create(conn, draft, table, name, keys)
             }
             Self::DropIndex(table, index) => declare::drop_one(conn, draft, table, index),
+            Self::CreateQueue { account, name, metadata } => {
+                queue::declare::create(conn, draft, account, name, metadata, now)
+            }
+            Self::DropQueue(queue) => queue::declare::drop_one(conn, draft, queue),
+            Self::SetMetadata(queue, metadata) => {
+                queue::declare::set_metadata(conn, draft, queue, metadata)
+            }
+            Self::SetQueuePolicies(queue, policies) => {
+                queue::declare::set_policies(conn, draft, queue, policies)
+            }
             Self::CreateAccount(account) => create_account(conn, draft, account, now),
             Self::SetKeys(account, keys) => change_account(conn, draft, account, |account| {
                 account.keys = keys;
@@ -326,6 +353,10 @@ fn remove_account(
     let tables: Vec<_> = draft.catalogue.tables(account, None).map(|table| table.id).collect();
     for table in tables {
         drop_table(conn, draft, table)?;
+    }
+    let queues: Vec<_> = draft.catalogue.queues(account, "").map(|queue| queue.id).collect();
+    for queue in queues {
+        queue::declare::drop_one(conn, draft, queue)?;
     }
     conn.prepare_cached("DELETE FROM account_settings WHERE account = ?1")?.execute([account.0])?;
     conn.prepare_cached("DELETE FROM accounts WHERE id = ?1")?.execute([account.0])?;

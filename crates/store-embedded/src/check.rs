@@ -1,12 +1,13 @@
 //! Verifies a data directory without changing it.
 //!
 //! Reads everything once: the pages by SQLite's own check, then every account, table and entity as the
-//! store would, with its entries in indexes. Problems name tables and positions, never keys or values.
+//! store would, with its entries in indexes, and every queue with its messages. Problems name tables and positions, never keys or values.
 
 use crate::catalogue::{Catalogue, LoadError};
 use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::entity::with_record;
 use crate::index::check::Indexes;
+use crate::queue;
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Chore};
 use rowhouse_store::{Account, TableId};
@@ -32,6 +33,10 @@ pub struct CheckReport {
     pub entities: u64,
     /// Secondary indexes of the tables.
     pub indexes: u64,
+    /// Queues that exist.
+    pub queues: u64,
+    /// Messages in them, those included that have expired and are not yet swept.
+    pub messages: u64,
     /// What is wrong, a sentence each; empty if everything is in order, and never more than a hundred.
     pub problems: Vec<String>,
 }
@@ -73,7 +78,14 @@ impl Check<'_> {
         self.catalogue(&catalogue, marks)?;
         let mut indexes = Indexes::new(self.conn, &catalogue)?;
         self.report.indexes = indexes.count();
-        self.entities(&catalogue, &dropped, marks.tick, &mut indexes, progress)?;
+        let mut texts = 0;
+        if schema::QUEUES_SINCE <= schema::version(self.conn)? {
+            let found = queue::check::check(self.conn, &catalogue, &dropped, marks)?;
+            (self.report.queues, self.report.messages) = (found.queues, found.messages);
+            texts = found.large;
+            found.problems.into_iter().for_each(|problem| self.problem(problem));
+        }
+        self.entities(&catalogue, &dropped, (marks.tick, texts), &mut indexes, progress)?;
         if schema::INDEXES_SINCE <= schema::version(self.conn)? {
             for problem in indexes.finish(&dropped, marks.last_index)? {
                 self.problem(problem);
@@ -135,7 +147,7 @@ impl Check<'_> {
         &mut self,
         catalogue: &Catalogue,
         dropped: &[Chore],
-        latest: Timestamp,
+        (latest, texts): (Timestamp, u64),
         indexes: &mut Indexes<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), LoadError> {
@@ -185,8 +197,10 @@ impl Check<'_> {
         }
         progress(read);
         let stored: i64 = conn.query_row("SELECT count(*) FROM large", [], |row| row.get(0))?;
-        if u64::try_from(stored) != Ok(large) {
-            self.problem(format!("there are {stored} large records for {large} entities"));
+        if u64::try_from(stored) != Ok(large + texts) {
+            self.problem(format!(
+                "there are {stored} large records for {large} entities and {texts} messages"
+            ));
         }
         Ok(())
     }

@@ -9,13 +9,13 @@ use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
 use crate::entity::{Effect, Place};
 use crate::index::{build, entries};
+use crate::jobs::{Answer, Job, Outcome, Reply, Work};
 use crate::log;
-use crate::queue::{Answer, Job, Outcome, Reply, Work};
+use crate::queue::{self, commands::Messages};
 use crate::schema::Marks;
 use crate::store::Shared;
 use crate::sweep::{self, Chore, Note};
-use rowhouse_env::Clock;
-use rowhouse_store::{Batch, Command, Committed, Conflict, StoreError};
+use rowhouse_store::{Batch, Command, Committed, Conflict, Message, StoreError};
 use rowhouse_types::{Corrupt, RecordRef, Timestamp};
 use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
@@ -34,12 +34,21 @@ pub(crate) enum Fault {
     Sqlite(rusqlite::Error),
 }
 
+/// What the commands of a batch have to tell.
+struct Ran {
+    timestamps: Vec<Timestamp>,
+    told: Vec<Message>,
+    /// The latest receipt that was restored.
+    restored: Timestamp,
+    /// Up to where all messages of a pile are dead.
+    reached: Vec<(i64, queue::Place)>,
+}
+
 /// Owns the writing connection.
 pub(crate) struct Committer {
     pub(crate) conn: Connection,
     pub(crate) marks: Marks,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sweeper: Sender<Note>,
 }
 
@@ -49,7 +58,7 @@ impl Committer {
     pub(crate) fn run(mut self) -> Option<Connection> {
         let shared = Arc::clone(&self.shared);
         let mut jobs = Vec::new();
-        while shared.queue.take(&mut jobs) {
+        while shared.jobs.take(&mut jobs) {
             self.group(std::mem::take(&mut jobs));
             if shared.health.has_failed() {
                 return None;
@@ -107,6 +116,7 @@ impl Committer {
             catalogue_changed: false,
             dropped: Vec::new(),
             dropped_indexes: Vec::new(),
+            dropped_piles: Vec::new(),
             building: Vec::new(),
             refreshed: Vec::new(),
             log: Vec::new(),
@@ -126,11 +136,17 @@ impl Committer {
         let tuning = &self.shared.tuning;
         let result = match work {
             Work::Batch(batch) => return self.batch(batch, draft),
-            Work::Change(change) => change.apply(&self.conn, draft, self.clock.now()),
+            Work::Change(change) => change.apply(&self.conn, draft, self.shared.clock.now()),
             Work::Sweep(chore) => sweep::step(&self.conn, chore, tuning),
             Work::Enter(entering) => build::enter(&self.conn, draft, &entering),
             Work::FreePages { vacuum } => sweep::free_pages(&self.conn, vacuum),
-            Work::TrimLog => log::trim(&self.conn, &mut draft.marks, self.clock.now(), tuning),
+            Work::TrimLog => {
+                log::trim(&self.conn, &mut draft.marks, self.shared.clock.now(), tuning)
+            }
+            Work::Expire => {
+                let now = self.shared.clock.now().max(draft.marks.tick);
+                queue::sweep::expire(&self.conn, now, tuning)
+            }
         };
         match result {
             Ok(answer) => Ok(Ok(answer)),
@@ -140,45 +156,66 @@ impl Committer {
 
     /// Every command or none, under one tick.
     fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
-        let tick = self.clock.now().max(draft.marks.tick.next());
+        let tick = self.shared.clock.now().max(draft.marks.tick.next());
         if tick <= draft.marks.tick {
             return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
         }
-        let count = batch.commands.len();
-        let mut timestamps = Vec::with_capacity(count);
         // A lone command that is rejected has written nothing, so there is nothing to take back.
-        let guarded = count > 1;
+        let guarded = batch.commands.len() + batch.messages.len() > 1;
         if guarded {
             self.execute("SAVEPOINT batch")?;
         }
-        let refreshed = draft.refreshed.len();
+        let (refreshed, piles) = (draft.refreshed.len(), draft.dropped_piles.len());
         draft.log.clear();
-        for (index, command) in batch.commands.into_iter().enumerate() {
-            match self.command(command, draft, tick) {
-                Ok(timestamp) => timestamps.push(timestamp),
-                Err(fault) => {
-                    let error = fault.at(index)?;
-                    draft.refreshed.truncate(refreshed);
-                    if guarded {
-                        self.execute("ROLLBACK TO batch")?;
-                        self.execute("RELEASE batch")?;
-                    }
-                    return Ok(Err(error));
+        let ran = match self.commands(batch, draft, tick) {
+            Ok(ran) => ran,
+            Err((index, fault)) => {
+                let error = fault.at(index)?;
+                draft.refreshed.truncate(refreshed);
+                draft.dropped_piles.truncate(piles);
+                if guarded {
+                    self.execute("ROLLBACK TO batch")?;
+                    self.execute("RELEASE batch")?;
                 }
+                return Ok(Err(error));
             }
-        }
+        };
         if guarded {
             self.execute("RELEASE batch")?;
         }
         // What was restored may have been written by a clock ahead of this one.
-        draft.marks.tick = timestamps.iter().fold(tick, |latest, it| latest.max(*it));
+        draft.marks.tick = ran.timestamps.iter().fold(tick.max(ran.restored), |a, b| a.max(*b));
         draft.marks.sequence += 1;
+        let sequence = draft.marks.sequence;
         if !draft.log.is_empty() {
-            log::append(&self.conn, draft.marks.sequence, tick, &draft.log)?;
+            log::append(&self.conn, sequence, tick, &draft.log)?;
+        }
+        for (pile, place) in ran.reached {
+            self.shared.dead.note(pile, place, sequence);
         }
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
-        let sequence = draft.marks.sequence;
-        Ok(Ok(Answer::Committed(Committed { sequence, timestamps, messages: Vec::new() })))
+        let (timestamps, messages) = (ran.timestamps, ran.told);
+        Ok(Ok(Answer::Committed(Committed { sequence, timestamps, messages })))
+    }
+
+    /// Runs the commands of a batch up to the first that fails, whose position is told.
+    fn commands(
+        &self,
+        batch: Batch,
+        draft: &mut Draft,
+        tick: Timestamp,
+    ) -> Result<Ran, (usize, Fault)> {
+        let count = batch.commands.len();
+        let mut timestamps = Vec::with_capacity(count);
+        for (index, command) in batch.commands.into_iter().enumerate() {
+            timestamps.push(self.command(command, draft, tick).map_err(|fault| (index, fault))?);
+        }
+        let mut messages = Messages::new(&self.conn, &self.shared.dead, draft, tick);
+        for (index, command) in batch.messages.into_iter().enumerate() {
+            messages.run(command).map_err(|fault| (count + index, fault))?;
+        }
+        let Messages { told, restored, reached, .. } = messages;
+        Ok(Ran { timestamps, told, restored, reached })
     }
 
     /// Runs a command of a batch and tells the Timestamp of its entity.
@@ -242,7 +279,9 @@ impl Committer {
         let entries = draft.dropped_indexes.into_iter();
         let entries = entries.map(|index| Note::Sweep(Chore::Entries(index)));
         let builds = draft.building.into_iter().map(|(table, index)| Note::Build(table, index));
-        for note in tables.chain(entries).chain(builds) {
+        let piles = draft.dropped_piles.into_iter();
+        let piles = piles.map(|pile| Note::Sweep(Chore::Messages(pile)));
+        for note in tables.chain(entries).chain(piles).chain(builds) {
             // The sweep may have ended already; then it finds the work when the store is opened.
             let _ = self.sweeper.send(note);
         }

@@ -5,6 +5,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
+use crate::queue;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
@@ -13,6 +14,7 @@ use rowhouse_store::{
     Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
     StoreError, Table, TableId,
 };
+use rowhouse_types::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,6 +27,7 @@ const PAGES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Frozen {
     place: u64,
+    tick: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
 }
@@ -47,7 +50,7 @@ impl Frozen {
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });
-        Ok(Self { place: marks.sequence, catalogue, scans })
+        Ok(Self { place: marks.sequence, tick: marks.tick, catalogue, scans })
     }
 }
 
@@ -93,17 +96,25 @@ impl Snapshot for Frozen {
         self.scans.ask(PAGES, read).await
     }
 
-    async fn queues(&self, _: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Ok(Vec::new())
+    async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue.queues(account, "").cloned().collect())
     }
 
     async fn messages(
         &self,
-        _: QueueId,
-        _: Option<MessagePlace>,
-        _: usize,
-        _: usize,
+        queue: QueueId,
+        from: Option<MessagePlace>,
+        limit: usize,
+        max_bytes: usize,
     ) -> Result<MessagePage, StoreError> {
-        Err(StoreError::rejected(Conflict::QueueNotFound))
+        if self.catalogue.queue_by_id(queue).is_none() {
+            return Err(StoreError::rejected(Conflict::QueueNotFound));
+        }
+        let tick = self.tick;
+        let read = move |conn: &_, _: &_, _: &dyn Fn() -> bool| {
+            let page = queue::read::page(conn, queue, from, (limit, max_bytes), tick);
+            page.map_err(Fault::into_store_error)
+        };
+        self.scans.ask(PAGES, read).await
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Beside these, one thread copies the write-ahead log into the database and keeps the log bounded
 //! (`checkpoint`), and one deletes the entities of dropped tables, gives their space back and builds secondary
-//! indexes (`sweep`, `index`). If so asked, what every batch left is kept for a while (`log`); a view of the whole store at one moment
+//! indexes (`sweep`, `index`). Messages of queues are rows like entities (`queue`). If so asked, what every batch left is kept for a while (`log`); a view of the whole store at one moment
 //! (`frozen`) is what backups are made from.
 //!
 //! After a failed write the store refuses every further change until it is opened again (`health`):
@@ -25,6 +25,7 @@ mod entity;
 mod frozen;
 mod health;
 mod index;
+mod jobs;
 mod log;
 mod queue;
 mod reader;

@@ -5,7 +5,7 @@
 //! the rest reaches.
 
 use crate::committer::Fault;
-use crate::queue::Answer;
+use crate::jobs::Answer;
 use crate::scan::View;
 use crate::schema::Marks;
 use crate::store::Shared;

@@ -59,16 +59,64 @@ CREATE TABLE entries (
 CREATE TABLE dropped_indexes (
     index_id INTEGER PRIMARY KEY
 ) STRICT;
+ALTER TABLE meta ADD COLUMN last_queue INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN last_pile INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN last_place INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE queues (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    pile INTEGER NOT NULL UNIQUE,
+    messages INTEGER NOT NULL,
+    UNIQUE (account, name)
+) STRICT;
+CREATE TABLE queue_metadata (
+    queue_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (queue_id, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE queue_policies (
+    queue_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    start INTEGER,
+    expiry INTEGER,
+    permission TEXT,
+    PRIMARY KEY (queue_id, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    pile INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    inserted INTEGER NOT NULL,
+    expires INTEGER,
+    visible INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    taken INTEGER NOT NULL,
+    receipt INTEGER NOT NULL,
+    text ANY NOT NULL
+) STRICT;
+CREATE INDEX messages_by_place ON messages (pile, visible, place, expires);
+CREATE UNIQUE INDEX messages_by_receipt ON messages (pile, receipt, id);
+CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
+CREATE TABLE dropped_piles (
+    pile INTEGER PRIMARY KEY
+) STRICT;
 ",
 ];
 /// The first format that has indexes.
 pub(crate) const INDEXES_SINCE: u32 = 3;
+/// The first format that has queues.
+pub(crate) const QUEUES_SINCE: u32 = 3;
 
 /// Bytes of the database that readers may map into memory: address space, not memory. Pages beyond are read
 /// through the cache.
 const MAP_BYTES: i64 = 256 * 1024 * 1024 * 1024;
 /// Statements that a connection keeps prepared; more than there are.
-const STATEMENTS: usize = 96;
+const STATEMENTS: usize = 128;
 /// How long a reader waits for a lock within SQLite, which only a restart of the log can hold for long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -147,13 +195,23 @@ pub(crate) struct Marks {
     pub(crate) changes_after: u64,
     /// The latest id of an index.
     pub(crate) last_index: u64,
+    /// The latest id of a queue.
+    pub(crate) last_queue: u64,
+    /// The latest id of a pile of messages.
+    pub(crate) last_pile: u64,
+    /// The latest place among messages.
+    pub(crate) last_place: u64,
 }
 
 impl Marks {
     pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
         let version = version(conn)?;
         let since_2 = if version < 2 { "NULL, 0" } else { "retention, changes_after" };
-        let since_3 = if version < INDEXES_SINCE { "0" } else { "last_index" };
+        let since_3 = if version < INDEXES_SINCE {
+            "0, 0, 0, 0"
+        } else {
+            "last_index, last_queue, last_pile, last_place"
+        };
         let mut statement = conn.prepare_cached(&format!(
             "SELECT tick, sequence, last_table, last_account, {since_2}, {since_3}
              FROM meta WHERE id = 1"
@@ -170,6 +228,9 @@ impl Marks {
                     .map(|millis| Duration::from_millis(millis.cast_unsigned())),
                 changes_after: number(row, 5)?,
                 last_index: number(row, 6)?,
+                last_queue: number(row, 7)?,
+                last_pile: number(row, 8)?,
+                last_place: number(row, 9)?,
             }),
             None => Err(LoadError::Damaged("the marks are missing".into())),
         }
@@ -178,7 +239,8 @@ impl Marks {
     pub(crate) fn save(&self, conn: &Connection) -> Result<(), rusqlite::Error> {
         conn.prepare_cached(
             "UPDATE meta SET tick = ?1, sequence = ?2, last_table = ?3, last_account = ?4,
-                 retention = ?5, changes_after = ?6, last_index = ?7
+                 retention = ?5, changes_after = ?6, last_index = ?7, last_queue = ?8, last_pile = ?9,
+                 last_place = ?10
              WHERE id = 1",
         )?
         .execute(params![
@@ -189,6 +251,9 @@ impl Marks {
             self.retention.map(|kept| i64::try_from(kept.as_millis()).unwrap_or(i64::MAX)),
             self.changes_after.cast_signed(),
             self.last_index.cast_signed(),
+            self.last_queue.cast_signed(),
+            self.last_pile.cast_signed(),
+            self.last_place.cast_signed(),
         ])?;
         Ok(())
     }

@@ -9,8 +9,9 @@ use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
+use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::log;
-use crate::queue::{Answer, Job, JobQueue, Refused, Work};
+use crate::queue::{self, dead::Dead};
 use crate::reader::Readers;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
@@ -98,12 +99,14 @@ pub struct EmbeddedStore {
 pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
     pub(crate) health: Health,
-    pub(crate) queue: JobQueue,
+    pub(crate) jobs: JobQueue,
     pub(crate) scans: Scans,
     pub(crate) catalogue: ArcSwap<Catalogue>,
     pub(crate) checkpoints: Requests,
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
+    pub(crate) dead: Dead,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) records: Cache,
     /// The last batch that is committed, as long as changes are kept.
     pub(crate) committed: watch::Sender<u64>,
@@ -187,12 +190,14 @@ impl EmbeddedStore {
         let shared = Arc::new(Shared {
             tuning,
             health: Health::default(),
-            queue: JobQueue::new(tuning),
+            jobs: JobQueue::new(tuning),
             scans: Scans::default(),
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
             counters: Counters::default(),
             readers: Readers::new(point_connections, marks.sequence),
+            dead: Dead::default(),
+            clock,
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
             frozen: AtomicUsize::new(0),
@@ -210,7 +215,7 @@ impl EmbeddedStore {
             conn: sweep_connection,
         };
         let committer =
-            Committer { conn, marks, shared: Arc::clone(&shared), clock, sweeper: notes.clone() };
+            Committer { conn, marks, shared: Arc::clone(&shared), sweeper: notes.clone() };
         let for_checkpoints = Arc::clone(&shared);
         let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
@@ -240,7 +245,7 @@ impl EmbeddedStore {
             free_pages: counters.free_pages.load(Ordering::Relaxed),
             groups: counters.groups.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
-            queued: self.shared.queue.len() as u64,
+            queued: self.shared.jobs.len() as u64,
         }
     }
 
@@ -248,7 +253,7 @@ impl EmbeddedStore {
     async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
         self.shared.health.writable()?;
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work, reply }) {
+        match self.shared.jobs.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Err(StoreError::Busy),
             Err(Refused::Closed) => return Err(self.shared.health.refusal()),
@@ -281,7 +286,7 @@ impl Shared {
     /// Stops acknowledging anything, for ever.
     pub(crate) fn fail(&self, what: &str) {
         self.health.fail(what);
-        for job in self.queue.abandon() {
+        for job in self.jobs.abandon() {
             let _ = job.reply.send(Err(self.health.refusal()));
         }
     }
@@ -432,41 +437,61 @@ impl Store for EmbeddedStore {
         self.read(move |conn, shared, _| weigh::weigh(conn, shared, table, &extent, bound)).await
     }
 
-    async fn queue(&self, _: AccountId, _: &QueueName) -> Result<Option<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queue(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+    ) -> Result<Option<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue()?.queue(account, name).cloned())
     }
 
-    async fn queues(&self, _: AccountId, _: &str, _: usize) -> Result<Vec<Arc<Queue>>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn queues(
+        &self,
+        account: AccountId,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<Arc<Queue>>, StoreError> {
+        Ok(self.catalogue()?.queues(account, from).take(limit).cloned().collect())
     }
 
     async fn create_queue(
         &self,
-        _: AccountId,
-        _: &QueueName,
-        _: Metadata,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
     ) -> Result<Arc<Queue>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+        let name = name.clone();
+        match self.change(Change::CreateQueue { account, name, metadata }).await? {
+            Answer::Queue(queue) => Ok(queue),
+            other => unreachable!("a new queue is answered with {other:?}"),
+        }
     }
 
-    async fn drop_queue(&self, _: QueueId) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
+        self.change(Change::DropQueue(queue)).await.map(drop)
     }
 
-    async fn set_metadata(&self, _: QueueId, _: Metadata) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_metadata(&self, queue: QueueId, metadata: Metadata) -> Result<(), StoreError> {
+        self.change(Change::SetMetadata(queue, metadata)).await.map(drop)
     }
 
-    async fn set_queue_policies(&self, _: QueueId, _: Vec<StoredPolicy>) -> Result<(), StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn set_queue_policies(
+        &self,
+        queue: QueueId,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), StoreError> {
+        self.change(Change::SetQueuePolicies(queue, policies)).await.map(drop)
     }
 
-    async fn peek(&self, _: QueueId, _: usize) -> Result<Vec<Message>, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        self.read(move |conn, shared, abandoned| {
+            queue::read::peek(conn, shared, queue, limit, abandoned)
+        })
+        .await
     }
 
-    async fn message_count(&self, _: QueueId) -> Result<u64, StoreError> {
-        Err(StoreError::unavailable("no queues yet"))
+    async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        self.read(move |conn, shared, _| queue::read::count(conn, shared, queue)).await
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {
@@ -568,7 +593,7 @@ fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result
     let Some(running) = running.take() else { return Ok(()) };
     let Running { notes, sweeper, committer, checkpoints, scans, directory } = running;
     shared.health.close();
-    shared.queue.close();
+    shared.jobs.close();
     shared.scans.close();
     // Whoever waits for a change learns that none will come.
     shared.committed.send_modify(|_| {});

@@ -1,15 +1,16 @@
-//! Work that can wait: deletes the entities of dropped tables, the entries of dropped indexes and the changes that
-//! are too old, gives the space back, and builds indexes, a little at a time.
+//! Work that can wait: deletes the entities of dropped tables, the entries of dropped indexes, the messages of queues that were
+//! dropped or cleared, messages that have expired and changes that are too old, gives the space back, and builds indexes, a little at a time.
 //!
 //! The thread here only decides when; every step is a job of the committer like any other, small
 //! enough not to be noticed, and none is asked for while others wait. What is left to do stands in the
-//! database (`dropped`, `dropped_indexes`, `indexes`), so a restart goes on where the last one stopped.
+//! database (`dropped`, `dropped_indexes`, `dropped_piles`, `indexes`), so a restart goes on where the last one stopped.
 
 use crate::committer::Fault;
 use crate::entity::remove_large;
 use crate::index::build::{self, Chunk};
 use crate::index::find;
-use crate::queue::{Answer, Job, Refused, Work};
+use crate::jobs::{Answer, Job, Refused, Work};
+use crate::queue;
 use crate::schema;
 use crate::store::Shared;
 use crate::tuning::Tuning;
@@ -41,6 +42,8 @@ pub(crate) enum Chore {
     Entities(TableId),
     /// The entries of an index.
     Entries(IndexId),
+    /// The messages of a pile.
+    Messages(i64),
 }
 
 /// Decides when to sweep and to build.
@@ -90,7 +93,9 @@ impl Sweeper {
                     self.pause(pause)?;
                 }
             }
-            swept |= self.trim()?;
+            swept |= self.repeat(|| Work::TrimLog)?;
+            swept |= self.repeat(|| Work::Expire)?;
+            self.shared.dead.clear();
             self.give_back(swept)?;
             self.pause(self.shared.tuning.free_pages_interval)?;
         }
@@ -150,10 +155,10 @@ impl Sweeper {
         Chunk::read(&self.conn, (table, index), &found.keys, progress, tuning, &stop).map(Some)
     }
 
-    /// Removes changes that need not be kept; true if there were many.
-    fn trim(&mut self) -> Result<bool, Ended> {
+    /// Removes what is too old until nothing is left of it; true if there was much.
+    fn repeat(&mut self, work: fn() -> Work) -> Result<bool, Ended> {
         let mut many = false;
-        while matches!(self.ask(Work::TrimLog)?, Some(Answer::Swept { finished: false })) {
+        while matches!(self.ask(work())?, Some(Answer::Swept { finished: false })) {
             many = true;
             self.pause(self.shared.tuning.sweep_pause)?;
         }
@@ -191,7 +196,7 @@ impl Sweeper {
     /// Waits until the committer has little to do, but no longer than this.
     fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
         let start = Instant::now();
-        while self.shared.tuning.sweep_queue < self.shared.queue.len() && start.elapsed() < patience
+        while self.shared.tuning.sweep_queue < self.shared.jobs.len() && start.elapsed() < patience
         {
             self.pause(self.shared.tuning.sweep_pause)?;
         }
@@ -201,7 +206,7 @@ impl Sweeper {
     /// Has the committer do something; none if it did not.
     fn put(&mut self, work: Work) -> Result<Option<Answer>, Ended> {
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Job { work, reply }) {
+        match self.shared.jobs.push(Job { work, reply }) {
             Ok(()) => {}
             Err(Refused::Full) => return Ok(None),
             Err(Refused::Closed) => return Err(Ended),
@@ -241,6 +246,10 @@ pub(crate) fn dropped(conn: &Connection) -> Result<VecDeque<Chore>, rusqlite::Er
         let sql = "SELECT index_id FROM dropped_indexes ORDER BY index_id";
         list(sql, |id| Chore::Entries(IndexId(id)))?;
     }
+    if schema::QUEUES_SINCE <= schema::version(conn)? {
+        let sql = "SELECT pile FROM dropped_piles ORDER BY pile";
+        list(sql, |pile| Chore::Messages(pile.cast_signed()))?;
+    }
     Ok(chores)
 }
 
@@ -249,6 +258,7 @@ pub(crate) fn step(conn: &Connection, chore: Chore, tuning: &Tuning) -> Result<A
     let finished = match chore {
         Chore::Entities(table) => delete_entities(conn, table, tuning)?,
         Chore::Entries(index) => delete_entries(conn, index, tuning)?,
+        Chore::Messages(pile) => queue::sweep::delete_pile(conn, pile, tuning)?,
     };
     Ok(Answer::Swept { finished })
 }

@@ -1,6 +1,6 @@
 //! The contract between services and engines: what a store promises, in a few methods.
 //!
-//! At the level of accounts, tables and entities, so that an engine may keep filters, indexes and routing
+//! At the level of accounts, tables, entities, queues and messages, so that an engine may keep filters, indexes and routing
 //! in its own language. Every promise below has a test in `conformance`, which every engine
 //! passes; promises hold for all engines unless marked *single-node*.
 //!
@@ -41,7 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Durable storage of accounts, tables and entities, ordered by partition key and then row key.
+/// Durable storage of accounts, tables, entities, ordered by partition key and then row key, and queues of messages.
 ///
 /// Object-safe: configuration chooses the engine at start. Conveniences are built on top of these
 /// few methods. Whatever returns `Ok` after changing something would survive a power cut. A change is
@@ -59,12 +59,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// whether or not the entity at that place still exists.
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
 
-    /// Runs every command of the batch, or none: entities of any tables and partitions.
+    /// Runs every command of the batch, or none: entities of any tables and partitions, then messages of any queues.
     ///
     /// The only write path of data: one insert is a batch of one. Commands carry their own conditions and
     /// see the effects of those before them; the first that fails is named by position. A command on a
     /// table that has been dropped fails with [`Conflict::TableNotFound`], whoever looked the table up
-    /// before. Batches are serialisable: there is one order that explains every answer.
+    /// before; one on a queue, with [`Conflict::QueueNotFound`]. Batches are serialisable: there is one order that explains every answer.
     ///
     /// The Timestamps given out rise strictly: an entity's ETag never repeats, not even after a delete, a
     /// restart or a wall clock set back.

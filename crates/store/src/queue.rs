@@ -104,7 +104,8 @@ pub enum MessageAction {
     },
     /// All are gone, visible or not.
     Clear,
-    /// Exactly this message is there: what was saved comes back. Every Timestamp given out afterwards is later than its receipt.
+    /// Exactly this message is there: what was saved comes back, instead of the same if it is there already. The queue has none of
+    /// its id with another receipt. Every Timestamp given out afterwards is later than its receipt.
     Restore(Message),
 }
 

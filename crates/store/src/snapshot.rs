@@ -30,8 +30,9 @@ pub trait Snapshot: fmt::Debug + Send + Sync {
     /// All queues of the account, in the order of their names.
     async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError>;
 
-    /// Messages of a queue that exist, visible or not: those from that place on, in an order of the engine's choosing, no more
-    /// than so many and so many bytes of text, but at least one.
+    /// Messages of a queue, visible or not: those from that place on, in an order of the engine's choosing, no more
+    /// than so many and none after so many bytes of text, but at least one. Those that had expired by the latest commit are not
+    /// among them. Fails with [`crate::Conflict::QueueNotFound`].
     async fn messages(
         &self,
         queue: QueueId,

@@ -8,8 +8,9 @@ use rowhouse_store::conformance::{Engine, random, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
-    Conflict, Extent, Index, IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
-    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Walk, WalkPage, Write,
+    Conflict, Extent, Index, IndexId, Kept, Message, MessageAction, MessageCommand, Metadata,
+    NewAccount, Page, Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId,
+    Walk, WalkPage, Write,
 };
 use rowhouse_types::{
     AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, QueueName, Record, Rows,
@@ -57,6 +58,26 @@ enum Fault {
     FirstCommandBlamed,
     /// Entries are not told from entities.
     WeighsKeys,
+    /// A message that was taken is given to the next one too.
+    GivenToTwo,
+    /// Any receipt that a message had will do.
+    AnyReceipt,
+    /// The last command on messages of a batch is forgotten.
+    HalfOfTheMessages,
+    /// Messages are changed whether or not the entities of their batch can be.
+    MessagesAlone,
+    /// Messages do not expire.
+    NothingExpires,
+    /// An update without a text removes it.
+    UpdateForgetsText,
+    /// A message that returns goes to the front.
+    ReturnsToTheFront,
+    /// Only what is visible is cleared.
+    ClearForgetsHidden,
+    /// Only what is visible is counted.
+    CountsVisible,
+    /// A failing command on messages is counted from the first of them.
+    EntitiesDoNotCount,
 }
 
 #[derive(Debug)]
@@ -67,6 +88,8 @@ struct Faulty {
     forgotten: Mutex<BTreeSet<(TableId, EntityKey)>>,
     /// What each index is of.
     declared: Mutex<BTreeMap<IndexId, IndexKeys>>,
+    /// The receipt of each message.
+    receipts: Mutex<BTreeMap<[u8; 16], Timestamp>>,
 }
 
 impl Faulty {
@@ -85,6 +108,39 @@ impl Faulty {
         let mut forgotten = self.forgotten.lock().expect("not poisoned");
         forgotten.remove(&(*table, key.clone()));
         forgotten.extend(other.map(|key| (*table, key)));
+    }
+
+    /// Spoils the commands on messages.
+    async fn spoil(&self, commands: &mut Vec<MessageCommand>) {
+        if matches!(self.fault, Fault::HalfOfTheMessages) && commands.len() > 1 {
+            commands.pop();
+        }
+        for command in commands.iter_mut() {
+            let visible = self.inner.peek(command.queue, usize::MAX).await.unwrap_or_default();
+            match (self.fault, &mut command.action) {
+                (Fault::GivenToTwo, MessageAction::Take { hide_seconds, .. }) => *hide_seconds = 0,
+                (Fault::NothingExpires, MessageAction::Put { live_seconds, .. }) => {
+                    *live_seconds = live_seconds.map(|_| 1 << 30);
+                }
+                (
+                    Fault::AnyReceipt,
+                    MessageAction::Update { id, receipt, .. }
+                    | MessageAction::Delete { id, receipt },
+                ) => {
+                    let receipts = self.receipts.lock().expect("not poisoned");
+                    *receipt = receipts.get(&id.0).copied().unwrap_or(*receipt);
+                }
+                (Fault::UpdateForgetsText, MessageAction::Update { text, .. }) => {
+                    text.get_or_insert_default();
+                }
+                (Fault::ClearForgetsHidden, action @ MessageAction::Clear) => {
+                    if let Some(first) = visible.first() {
+                        *action = MessageAction::Delete { id: first.id, receipt: first.receipt };
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The rows that the indexes have not forgotten.
@@ -111,7 +167,8 @@ impl Engine for Faults {
     async fn open(&self) -> Arc<dyn Store> {
         let inner = ModelStore::new(Arc::clone(&self.clock) as Arc<dyn Clock>);
         let (forgotten, declared) = (Mutex::default(), Mutex::default());
-        Arc::new(Faulty { inner, fault: self.fault, forgotten, declared })
+        let receipts = Mutex::default();
+        Arc::new(Faulty { inner, fault: self.fault, forgotten, declared, receipts })
     }
 
     async fn reopen(&self, _: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
@@ -170,20 +227,34 @@ impl Store for Faulty {
         if matches!(self.fault, Fault::HalfBatch) && count > 1 {
             batch.commands.pop();
         }
+        self.spoil(&mut batch.messages).await;
         let commands = batch.commands.clone();
+        let messages = batch.messages.clone();
         let committed = self.inner.commit(batch).await;
+        if matches!(self.fault, Fault::MessagesAlone) && committed.is_err() {
+            let _ = self.inner.commit(Batch { commands: Vec::new(), messages }).await;
+        }
         let mut committed = committed.map_err(|error| match (self.fault, error) {
             (Fault::FirstCommandBlamed, StoreError::Rejected { reason, .. })
                 if reason == Conflict::NotUnique =>
             {
                 StoreError::rejected(reason)
             }
+            (Fault::EntitiesDoNotCount, StoreError::Rejected { index, reason })
+                if count <= index =>
+            {
+                StoreError::Rejected { index: index - count, reason }
+            }
             (_, error) => error,
         })?;
         for command in &commands {
             self.forget(command).await;
         }
-        committed.timestamps.resize(count, committed.timestamps[0]);
+        if let Some(first) = committed.timestamps.first().copied() {
+            committed.timestamps.resize(count, first);
+        }
+        let mut receipts = self.receipts.lock().expect("not poisoned");
+        receipts.extend(committed.messages.iter().map(|told| (told.id.0, told.receipt)));
         Ok(committed)
     }
 
@@ -327,10 +398,19 @@ impl Store for Faulty {
     }
 
     async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
+        if matches!(self.fault, Fault::ReturnsToTheFront) {
+            let mut all = self.inner.peek(queue, usize::MAX).await?;
+            all.sort_by_key(|message| message.inserted);
+            all.truncate(limit);
+            return Ok(all);
+        }
         self.inner.peek(queue, limit).await
     }
 
     async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
+        if matches!(self.fault, Fault::CountsVisible) {
+            return Ok(self.inner.peek(queue, usize::MAX).await?.len() as u64);
+        }
         self.inner.message_count(queue).await
     }
 
@@ -427,6 +507,16 @@ fn random_sequences_find_every_fault() {
         Fault::NothingUnique,
         Fault::FirstCommandBlamed,
         Fault::WeighsKeys,
+        Fault::GivenToTwo,
+        Fault::AnyReceipt,
+        Fault::HalfOfTheMessages,
+        Fault::MessagesAlone,
+        Fault::NothingExpires,
+        Fault::UpdateForgetsText,
+        Fault::ReturnsToTheFront,
+        Fault::ClearForgetsHidden,
+        Fault::CountsVisible,
+        Fault::EntitiesDoNotCount,
     ] {
         assert!(is_found(fault), "{fault:?}");
     }

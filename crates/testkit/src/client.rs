@@ -1,11 +1,13 @@
-//! A client of the Table service that signs what it sends.
+//! A client of the Table service or the Queue service that signs what it sends.
 
 use crate::batch::{BatchAnswer, Operation, multipart};
 use crate::connection::{Connection, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rowhouse_auth::{Request, Scheme, sign};
+use rowhouse_auth::{Request, Scheme, Service, sign};
 use rowhouse_env::{Clock, SystemClock};
+use rowhouse_types::Service as Kind;
+use rowhouse_wire::uri::Query;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io;
@@ -26,6 +28,8 @@ pub struct Client {
     /// What the path starts with.
     segment: String,
     key: Vec<u8>,
+    /// Whose strings are signed.
+    service: Kind,
     connection: Option<Connection>,
     retries: Retries,
     repeated: u64,
@@ -55,10 +59,16 @@ impl Client {
             account: account.to_owned(),
             segment,
             key,
+            service: Kind::Table,
             connection: None,
             retries: Retries::default(),
             repeated: 0,
         }
+    }
+
+    /// The Queue service of the development account of the server there.
+    pub fn of_queues(address: SocketAddr) -> Self {
+        Self { service: Kind::Queue, ..Self::new(address) }
     }
 
     /// From now on it asks again. A request may then take effect and be refused: it was sent twice.
@@ -89,11 +99,7 @@ impl Client {
         let date = SystemClock.now().rfc1123();
         let target = format!("/{}/{path}", self.segment);
         let (bare, query) = target.split_once('?').unwrap_or((&target, ""));
-        let query: Vec<(String, String)> = query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let query = Query::parse(query).unwrap_or_default();
         let mut all = vec![("x-ms-date", date.as_str())];
         for (name, value) in
             [("x-ms-version", "2019-02-02"), ("Accept", "application/json;odata=minimalmetadata")]
@@ -103,11 +109,19 @@ impl Client {
             }
         }
         all.extend_from_slice(headers);
+        let length = length.map(|length| length.to_string());
+        if let Some(length) = &length {
+            all.push(("Content-Length", length));
+        }
         let find = |name: &str| {
             all.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
         };
-        let signed =
-            Request { method, account: &self.account, path: bare, query: &query, header: &find };
+        let service = match self.service {
+            Kind::Table => Service::Table,
+            Kind::Queue => Service::Queue { queue: "", headers: &all },
+        };
+        let (account, query) = (self.account.as_str(), query.pairs());
+        let signed = Request { method, account, path: bare, query, header: &find, service };
         let authorization =
             sign::shared_key(&signed, Scheme::SharedKey, &self.key).expect("it has a date");
         let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address);
@@ -115,9 +129,6 @@ impl Client {
             let _ = write!(text, "{name}: {value}\r\n");
         }
         let _ = write!(text, "Authorization: {authorization}\r\n");
-        if let Some(length) = length {
-            let _ = write!(text, "Content-Length: {length}\r\n");
-        }
         text.push_str("\r\n");
         text.into_bytes()
     }

@@ -24,6 +24,7 @@ pub struct TestServer {
     variables: Vec<(String, OsString)>,
     child: Child,
     table: SocketAddr,
+    queue: SocketAddr,
     admin: SocketAddr,
     started_in: Duration,
 }
@@ -84,6 +85,7 @@ impl TestServer {
             variables,
             child: started.child,
             table: started.table,
+            queue: started.queue,
             admin: started.admin,
             started_in: started.took,
         }
@@ -92,6 +94,11 @@ impl TestServer {
     /// Where the Table service listens.
     pub fn address(&self) -> SocketAddr {
         self.table
+    }
+
+    /// Where the Queue service listens.
+    pub fn queue_address(&self) -> SocketAddr {
+        self.queue
     }
 
     /// Where health, metrics and the admin API are.
@@ -114,6 +121,11 @@ impl TestServer {
         Client::new(self.table)
     }
 
+    /// A client of the queues of the development account, with a connection of its own.
+    pub fn queue_client(&self) -> Client {
+        Client::of_queues(self.queue)
+    }
+
     /// Ends the process at once, as a crash would (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().expect("the server can be killed");
@@ -129,7 +141,8 @@ impl TestServer {
     pub fn try_restart(&mut self) -> Result<(), String> {
         self.must_have_ended();
         let started = launch(self.directory.path(), &self.data, &self.arguments, &self.variables)?;
-        (self.child, self.table, self.admin) = (started.child, started.table, started.admin);
+        (self.child, self.table) = (started.child, started.table);
+        (self.queue, self.admin) = (started.queue, started.admin);
         self.started_in = started.took;
         Ok(())
     }
@@ -227,6 +240,7 @@ impl Drop for TestServer {
 struct Started {
     child: Child,
     table: SocketAddr,
+    queue: SocketAddr,
     admin: SocketAddr,
     took: Duration,
 }
@@ -254,7 +268,7 @@ fn spawn(
         .arg("serve")
         .arg("--data")
         .arg(data)
-        .args(["--table-port", "0", "--admin-port", "0", "--ready-file"])
+        .args(["--table-port", "0", "--queue-port", "0", "--admin-port", "0", "--ready-file"])
         .arg(&ready)
         .args(arguments)
         .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -284,8 +298,8 @@ fn launch(
                 let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
                 rest.trim_end_matches('/').parse().expect("an address with its port")
             };
-            let (table, admin) = (address("table"), address("admin"));
-            return Ok(Started { child, table, admin, took });
+            let (table, queue, admin) = (address("table"), address("queue"), address("admin"));
+            return Ok(Started { child, table, queue, admin, took });
         }
         let ended = child.try_wait().expect("the server can be asked");
         let late = READY_WITHIN < began.elapsed();

@@ -4,7 +4,7 @@
 //! change, so that a row can only fail for the reason it names.
 
 use base64::Engine;
-use rowhouse_auth::{AccountSasFields, Request, Scheme, TableSasFields, sign};
+use rowhouse_auth::{AccountSasFields, Request, Scheme, Service, TableSasFields, sign};
 use rowhouse_env::{Clock, SystemClock};
 use rowhouse_testkit::{Connection, DEV_ACCOUNT, DEV_KEY, Response, TestServer};
 use rowhouse_types::Timestamp;
@@ -366,6 +366,7 @@ fn signed(scheme: Scheme, date: Timestamp) -> Signed {
             path: "/devstoreaccount1/People()",
             query: &own(&[("comp", "none")]),
             header: &find,
+            service: Service::Table,
         };
         sign::shared_key(&request, scheme, &key()).unwrap()
     };

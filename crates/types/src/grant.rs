@@ -3,8 +3,39 @@
 //! Authentication ends in a [`Grant`]; services ask it before they act. A grant knows nothing of
 //! signatures, and a service nothing of how the grant came about.
 
+mod queue;
+
+pub use queue::QueueAccess;
+
 use crate::key::KeyRange;
-use crate::name::{FoldedName, TableName};
+use crate::name::{FoldedName, QueueName, TableName};
+
+/// A service of an account, each with endpoints, settings and grants of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Tables and entities.
+    Table,
+    /// Queues and messages.
+    Queue,
+}
+
+impl Service {
+    /// What a host name has after the account: `acct.table.example.org`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Queue => "queue",
+        }
+    }
+
+    /// The permissions that a signature of one table or queue can have, in the order in which they are written.
+    pub fn letters(self) -> &'static str {
+        match self {
+            Self::Table => "raud",
+            Self::Queue => "raup",
+        }
+    }
+}
 
 /// Everything that a request to the Table service can need a permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +94,15 @@ pub struct ResourceTypes {
     pub object: bool,
 }
 
+/// Services that an account signature names in `ss`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    /// `t`
+    pub table: bool,
+    /// `q`
+    pub queue: bool,
+}
+
 /// Permission letters of a signature, `sp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Letters(u32);
@@ -87,8 +127,8 @@ pub enum Grant {
     AccountKey,
     /// A shared access signature of the account.
     AccountSignature {
-        /// `ss` names the Table service.
-        table_service: bool,
+        /// `ss`
+        services: Services,
         /// `srt`
         resource_types: ResourceTypes,
         /// `sp`
@@ -103,6 +143,13 @@ pub enum Grant {
         /// `spk` to `erk`.
         range: KeyRange,
     },
+    /// A shared access signature of one queue.
+    QueueSignature {
+        /// The queue that the URL names.
+        queue: QueueName,
+        /// `sp`, or that of the stored policy.
+        permissions: Letters,
+    },
 }
 
 impl Grant {
@@ -114,8 +161,8 @@ impl Grant {
         };
         match self {
             Self::AccountKey => Ok(()),
-            Self::AccountSignature { table_service, resource_types, permissions } => {
-                if !table_service {
+            Self::AccountSignature { services, resource_types, permissions } => {
+                if !services.table {
                     return Err(Denied::Service);
                 }
                 let right_type = match access {
@@ -159,6 +206,7 @@ impl Grant {
                 };
                 if allowed { Ok(()) } else { Err(Denied::Permission) }
             }
+            Self::QueueSignature { .. } => Err(Denied::Operation),
         }
     }
 
@@ -166,7 +214,7 @@ impl Grant {
     pub fn range(&self) -> Option<&KeyRange> {
         match self {
             Self::TableSignature { range, .. } => Some(range),
-            Self::AccountKey | Self::AccountSignature { .. } => None,
+            Self::AccountKey | Self::AccountSignature { .. } | Self::QueueSignature { .. } => None,
         }
     }
 
@@ -233,8 +281,8 @@ mod tests {
 
     #[test]
     fn account_signature_is_checked_in_the_order_of_the_protocol() {
-        let grant = |table_service, object, letters: &str| Grant::AccountSignature {
-            table_service,
+        let grant = |table, object, letters: &str| Grant::AccountSignature {
+            services: Services { table, queue: true },
             resource_types: ResourceTypes { object, ..ResourceTypes::default() },
             permissions: Letters::new(letters),
         };
@@ -244,7 +292,7 @@ mod tests {
         assert_eq!(check(grant(true, true, "waud")), Err(Denied::Permission));
         assert_eq!(check(grant(true, true, "r")), Ok(()));
         let all = Grant::AccountSignature {
-            table_service: true,
+            services: Services { table: true, queue: false },
             resource_types: ResourceTypes { service: true, container: true, object: true },
             permissions: Letters::new("rwdlacu"),
         };

@@ -19,7 +19,7 @@ mod time;
 mod value;
 
 pub use etag::{Etag, EtagError};
-pub use grant::{Access, Denied, Grant};
+pub use grant::{Access, Denied, Grant, QueueAccess, Service};
 pub use key::{Direction, EntityKey, KeyRange, PartitionKey, Position, RowKey};
 pub use name::{
     AccountName, FoldedName, IndexName, NameError, QueueName, TableName, check_property_name,

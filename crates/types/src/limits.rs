@@ -18,8 +18,26 @@ pub const QUEUE_NAME_CHARS_MIN: usize = 3;
 pub const QUEUE_NAME_CHARS_MAX: usize = 63;
 /// Longest text of a message, in bytes of UTF-8. Azure.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Longest text of a message before version 2011-08-18, in bytes of UTF-8. Azure.
+pub const MESSAGE_BYTES_MAX_2009: usize = 8 * 1024;
+/// Largest body with a message, in bytes. Ours: every character of the longest text written as `&quot;`, and room for tags.
+pub const MESSAGE_BODY_BYTES_MAX: usize = 6 * MESSAGE_BYTES_MAX + 16 * 1024;
 /// Most messages that one request gets or peeks at. Azure.
 pub const MESSAGES_MAX: usize = 32;
+/// Longest time that a message is not visible, in seconds: 7 days. Azure.
+pub const VISIBILITY_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
+/// The same before version 2011-08-18: 2 hours. Azure.
+pub const VISIBILITY_SECONDS_MAX_2009: u64 = 2 * 60 * 60;
+/// How long whoever gets a message has it for, unless they say, in seconds. Azure.
+pub const VISIBILITY_SECONDS_DEFAULT: u64 = 30;
+/// How long a message lives unless whoever puts it says, and at most before version 2017-07-29, in seconds: 7 days. Azure.
+pub const MESSAGE_LIFE_SECONDS_DEFAULT: u64 = 7 * 24 * 60 * 60;
+/// Longest life of a message that does not live for ever, in seconds. Azure.
+pub const MESSAGE_LIFE_SECONDS_MAX: u64 = i32::MAX as u64;
+/// Most names and values of a queue's metadata together, in bytes. Azure.
+pub const METADATA_BYTES_MAX: usize = 8 * 1024;
+/// Most queues in a page. Azure.
+pub const QUEUES_PAGE_MAX: usize = 5000;
 
 /// Longest PartitionKey or RowKey, in UTF-16 code units. Azure documents "1 KiB" and "1,024 characters".
 pub const KEY_UTF16_UNITS_MAX: usize = 1024;

@@ -36,6 +36,25 @@ pub fn xml(code: &str, message: &str, request_id: &str, time: Timestamp) -> Stri
     out
 }
 
+/// The shape of the errors of queues: further elements stand after the message, in their order.
+pub fn plain_xml(
+    code: &str,
+    message: &str,
+    details: &[(&str, &str)],
+    request_id: &str,
+    time: Timestamp,
+) -> String {
+    let mut out = String::from(text::DECLARATION);
+    out.push_str("<Error>");
+    text::push_element(&mut out, "Code", code);
+    text::push_element(&mut out, "Message", &whole_message(message, request_id, time));
+    for (name, value) in details {
+        text::push_element(&mut out, name, value);
+    }
+    out.push_str("</Error>");
+    out
+}
+
 fn whole_message(message: &str, request_id: &str, time: Timestamp) -> String {
     format!("{message}\nRequestId:{request_id}\nTime:{}", time.iso7())
 }
@@ -55,6 +74,21 @@ mod tests {
         assert_eq!(
             xml("ResourceNotFound", "The specified resource does not exist.", id, time),
             "<?xml version=\"1.0\" encoding=\"utf-8\"?><m:error xmlns:m=\"http://schemas.microsoft.com/ado/2007/08/dataservices/metadata\"><m:code>ResourceNotFound</m:code><m:message xml:lang=\"en-US\">The specified resource does not exist.\nRequestId:dd1dcc7e-4002-0085-0d5b-aab6fe000000\nTime:2021-09-15T18:02:23.8660025Z</m:message></m:error>"
+        );
+    }
+
+    #[test]
+    fn errors_of_queues() {
+        let time = Timestamp::parse_iso("2019-05-09T01:19:46.1028034Z").unwrap();
+        let id = "7ad8c2f3-4003-0029-6105-06b969000000";
+        let whole = |details: &[(&str, &str)]| {
+            plain_xml("QueueNotFound", "The specified queue does not exist.", details, id, time)
+        };
+        let start = "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>QueueNotFound</Code><Message>The specified queue does not exist.\nRequestId:7ad8c2f3-4003-0029-6105-06b969000000\nTime:2019-05-09T01:19:46.1028034Z</Message>";
+        assert_eq!(whole(&[]), format!("{start}</Error>"));
+        assert_eq!(
+            whole(&[("LineNumber", "0"), ("Reason", "")]),
+            format!("{start}<LineNumber>0</LineNumber><Reason /></Error>")
         );
     }
 

@@ -1,4 +1,4 @@
-//! Bytes to types and back: URLs, headers, OData JSON, batch multipart and the XML of the protocol.
+//! Bytes to types and back: URLs, headers, receipts, OData JSON, batch multipart and the XML of the protocol.
 //!
 //! Everything here is a pure function. What comes from outside is refused with an error that says what
 //! is wrong with it; no input panics, and none costs more memory than a small multiple of its length.
@@ -10,6 +10,8 @@ pub mod changes;
 pub mod entity;
 pub mod error;
 pub mod media;
+pub mod metadata;
+pub mod receipt;
 pub mod select;
 pub mod tables;
 pub mod token;

@@ -3,8 +3,10 @@
 //! A path is decoded exactly once, after its signature has been checked on the raw text. Names and keys
 //! come out as they were meant, unchecked.
 
+mod queue;
 mod resource;
 
+pub use queue::{QueueResource, parse_queue_resource};
 pub use resource::{Resource, ResourceError, parse_resource};
 
 use memchr::{memchr, memchr2};

@@ -9,6 +9,12 @@ pub struct ApiVersion([u8; 10]);
 impl ApiVersion {
     /// The first version with entity group transactions, and the first of all.
     pub const V2009_04_14: Self = Self(*b"2009-04-14");
+    /// Messages of 64 KiB.
+    pub const V2011_08_18: Self = Self(*b"2011-08-18");
+    /// Who puts a message is told its receipt.
+    pub const V2016_05_31: Self = Self(*b"2016-05-31");
+    /// Messages that live for any time, and the code of an error in a header.
+    pub const V2017_07_29: Self = Self(*b"2017-07-29");
     /// Bearer tokens, and one more line in what an account signature signs.
     pub const V2020_12_06: Self = Self(*b"2020-12-06");
     /// What a request without a version gets: the version that most clients send.

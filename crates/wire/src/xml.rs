@@ -1,15 +1,22 @@
-//! The XML of the protocol: access policies, service properties, statistics.
+//! The XML of the protocol: access policies, service properties, statistics, messages and lists of queues.
 //!
 //! Bodies are small trees of elements with text. Attributes, comments and processing instructions are
 //! skipped; document types and entities beyond the five of XML itself are refused, so that a body never
 //! means more than it says.
 
 pub mod acl;
+pub mod message;
+pub mod queues;
 pub mod service_properties;
 pub mod stats;
 
 pub(crate) mod text;
 mod tree;
+
+/// Where a body ceases to be XML: line and position, both from 1. None if its form is right.
+pub fn fault(body: &[u8]) -> Option<(usize, usize)> {
+    tree::fault(body)
+}
 
 /// Why a body is not what it should be. Each has an error code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

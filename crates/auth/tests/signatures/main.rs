@@ -6,7 +6,7 @@ mod vectors;
 
 use base64::Engine as _;
 use rowhouse_auth::sign::SasToken;
-use rowhouse_auth::{AuthError, Credentials, Request, parse};
+use rowhouse_auth::{AuthError, Credentials, Request, Service, parse};
 use rowhouse_types::Timestamp;
 
 const ACCOUNT: &str = "devstoreaccount1";
@@ -30,6 +30,8 @@ struct Sent {
     path: String,
     query: Vec<(String, String)>,
     headers: Vec<(String, String)>,
+    /// The queue of the path, if the request is for the Queue service.
+    queue: Option<String>,
 }
 
 impl Sent {
@@ -40,6 +42,7 @@ impl Sent {
             path: path.to_owned(),
             query: Vec::new(),
             headers: Vec::new(),
+            queue: None,
         }
     }
 
@@ -47,6 +50,12 @@ impl Sent {
         let mut sent = Self::new("GET", "/devstoreaccount1/People()");
         sent.query = token.pairs().iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
         sent
+    }
+
+    /// A request to the Queue service, of the version that the vectors are of.
+    fn to_queue(method: &str, path: &str, queue: &str) -> Self {
+        let sent = Self::new(method, path).header("x-ms-version", "2020-04-08");
+        Self { queue: Some(queue.to_owned()), ..sent }
     }
 
     fn header(mut self, name: &str, value: &str) -> Self {
@@ -72,8 +81,13 @@ impl Sent {
             let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.as_str())
         };
+        let headers: Vec<_> = self.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let service = match &self.queue {
+            Some(queue) => Service::Queue { queue, headers: &headers },
+            None => Service::Table,
+        };
         let Self { method, account, path, query, .. } = self;
-        call(&Request { method, account, path, query, header: &find })
+        call(&Request { method, account, path, query, header: &find, service })
     }
 
     /// Finds the credentials and verifies their signature, but no terms.
@@ -84,6 +98,7 @@ impl Sent {
                 Credentials::SharedKey(shared) => shared.verify(request, keys, now(), 900)?,
                 Credentials::AccountSas(sas) => sas.verify(request, keys)?,
                 Credentials::TableSas(sas) => sas.verify(request, keys)?,
+                Credentials::QueueSas(sas) => sas.verify(request, keys)?,
                 Credentials::Bearer => return Err(AuthError::BearerNotSupported),
                 Credentials::Anonymous => return Err(AuthError::NoCredentials),
             }

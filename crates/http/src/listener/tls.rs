@@ -23,8 +23,15 @@ const CERTIFICATE_FILE: &str = "tls-cert.pem";
 const KEY_FILE: &str = "tls-key.pem";
 /// Names that every generated certificate is good for. The wildcard covers all accounts in the host
 /// style; the development account is named once more for clients that refuse wildcards.
-const OWN_NAMES: [&str; 5] =
-    ["localhost", "127.0.0.1", "::1", "*.table.localhost", "devstoreaccount1.table.localhost"];
+const OWN_NAMES: [&str; 7] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "*.table.localhost",
+    "devstoreaccount1.table.localhost",
+    "*.queue.localhost",
+    "devstoreaccount1.queue.localhost",
+];
 /// How long a generated certificate is good, in days: the most that browsers take.
 const VALID_DAYS: u64 = 397;
 /// A generated certificate that ends sooner than this is replaced at the next start, in days.

@@ -6,9 +6,11 @@
 
 use super::dispatch::{Context, Echo, dispatch};
 use super::error::Failure;
-use super::head::{Head, Headers};
-use super::reply::{self, ErrorForm, NO_CACHE, NOSNIFF, Reply};
+use super::reply::{self, ErrorForm, NOSNIFF};
 use super::router::{self, Operation, Route};
+use crate::front::head::{Head, Headers};
+use crate::front::refusal::Refusal;
+use crate::front::reply::{NO_CACHE, Reply};
 use http::StatusCode;
 use rowhouse_service_table::TableError;
 use rowhouse_types::{Etag, Timestamp};
@@ -42,7 +44,7 @@ pub(crate) async fn run(
     ids: &Ids,
 ) -> Result<Reply, Failure> {
     match request {
-        Ok(Request::Changeset(_)) if cx.secondary => Err(Failure::SecondaryWrite),
+        Ok(Request::Changeset(_)) if cx.secondary => Err(Refusal::SecondaryWrite.into()),
         Ok(Request::Changeset(parts)) => changeset(cx, prefix, &parts, ids).await,
         Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
         Err(BatchError::TooManyOperations) => {
@@ -173,7 +175,7 @@ fn start<'w>(
 
 fn common_headers(part: &mut PartWriter<'_>) {
     for (name, value) in [NOSNIFF, NO_CACHE] {
-        part.header(name, &value);
+        part.header(&name, &value);
     }
 }
 
@@ -199,7 +201,7 @@ async fn lone_query(
     let mut writer = ResponseWriter::query(&ids.batch);
     match answer {
         Ok(mut reply) => {
-            reply.headers.insert(0, ("DataServiceVersion", Cow::Borrowed("3.0;")));
+            reply.headers.insert(0, (Cow::Borrowed("DataServiceVersion"), Cow::Borrowed("3.0;")));
             write_part(&mut writer, part.inner_content_id(), &reply);
         }
         Err(failure) => {
@@ -263,7 +265,7 @@ fn error_part(cx: Context<'_>, failure: &Failure, prefer: Option<Prefer>, ids: &
     let form = ErrorForm { xml: false, level: Metadata::Minimal, prefer };
     let mut reply = reply::failure(failure, form, &ids.request, cx.now);
     let at = reply.headers.len() - 1;
-    reply.headers.insert(at, ("DataServiceVersion", Cow::Borrowed("3.0;")));
+    reply.headers.insert(at, (Cow::Borrowed("DataServiceVersion"), Cow::Borrowed("3.0;")));
     reply
 }
 

@@ -1,16 +1,16 @@
 //! The one `match` on operations: ask the service, encode, answer.
 
 use super::error::Failure;
-use super::reply::Reply;
 use super::router::{self, Operation, QueryEntities, Refused};
 use super::{explain, index};
+use crate::front::reply::Reply;
 use http::StatusCode;
 use rowhouse_query::Order;
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, EntityQuery, Operation as EntityOperation, OrderPlace, Place, TableService,
 };
-use rowhouse_types::{EntityKey, Grant, Record, Row, TableName, Timestamp, limits};
+use rowhouse_types::{EntityKey, Grant, Record, Row, Service, TableName, Timestamp, limits};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
@@ -116,16 +116,16 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
         }
         Operation::Refused(refused) => Err(cx.refuse(refused).await),
         Operation::GetProperties => {
-            let properties = cx.accounts.table_properties(cx.grant, cx.account)?;
+            let properties = cx.accounts.properties(cx.grant, cx.account, Service::Table)?;
             Ok(Reply::xml(xml::service_properties::write(properties)))
         }
         Operation::SetProperties(update) => {
-            cx.accounts.set_table_properties(cx.grant, cx.account, update).await?;
+            cx.accounts.set_properties(cx.grant, cx.account, Service::Table, update).await?;
             Ok(Reply::plain(StatusCode::ACCEPTED))
         }
         Operation::GetStats => {
             // The grant is that of reading properties.
-            cx.accounts.table_properties(cx.grant, cx.account)?;
+            cx.accounts.properties(cx.grant, cx.account, Service::Table)?;
             if !cx.secondary {
                 return Err(Failure::ParameterValue);
             }

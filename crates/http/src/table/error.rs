@@ -1,39 +1,31 @@
-//! The only place where something that went wrong becomes a status, a code and a message.
+//! The only place where something that went wrong in the Table service becomes a status, a code and a message; what any
+//! service refuses is in [`crate::front::refusal`].
 //!
 //! Every way of failing is a variant of [`Failure`] or of an error that it holds. No wildcard arm over our
 //! own errors: a new variant does not compile without a line here.
 
-use http::StatusCode;
-use rowhouse_auth::AuthError;
+use crate::front::refusal::{
+    self, Answer, PROCESSING, Refusal, answer, busy, denied, internal, invalid_input,
+    invalid_parameter, timed_out, xml,
+};
 use rowhouse_query::{FilterError, OrderError};
 use rowhouse_service_account::AccountError;
 use rowhouse_service_table::TableError;
-use rowhouse_types::{Denied, NameError, PropertyError, limits};
+use rowhouse_types::{NameError, PropertyError, limits};
 use rowhouse_wire::batch::BatchError;
 use rowhouse_wire::entity::EntityError;
 use rowhouse_wire::media::MediaError;
 use rowhouse_wire::select::SelectError;
 use rowhouse_wire::uri::{ResourceError, UriError};
 use rowhouse_wire::xml::XmlError;
-use std::borrow::Cow;
 
 /// Why a request was not carried out.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Credentials missing, malformed, wrong, or not valid here and now.
-    Auth(AuthError),
-    /// The signature names other addresses than this one.
-    SourceIp(std::net::IpAddr),
+    /// Refused before it came to this service, or as any service would.
+    Refused(Refusal),
     /// The service said no.
     Table(TableError),
-    /// The account service said no.
-    Account(AccountError),
-    /// No account of that name: told apart in the log only.
-    UnknownAccount,
-    /// The account has the public key, which this server does not take: told apart in the log only.
-    PublicKey,
-    /// A name from the network that is not this machine's, while the public key is enabled.
-    ForeignHost,
     /// `$filter`
     Filter(FilterError),
     /// `$orderby`
@@ -58,8 +50,6 @@ pub(crate) enum Failure {
     TableBody,
     /// The path.
     Resource(ResourceError),
-    /// Percent-encoding or text encoding of the URL.
-    Uri,
     /// The verb does not fit the resource.
     Verb,
     /// `X-HTTP-Method`
@@ -76,8 +66,6 @@ pub(crate) enum Failure {
     UnsupportedOption,
     /// `$top`, a continuation token or another option that does not parse.
     OptionValue,
-    /// `x-ms-version` is not a date.
-    Version,
     /// `If-Match` is not one weak tag.
     Etag(String),
     /// `DELETE` of an entity without `If-Match`.
@@ -98,44 +86,16 @@ pub(crate) enum Failure {
     KeysMissing { account: String, table: String },
     /// `comp` or `restype` name nothing that this resource has; statistics asked of the primary.
     ParameterValue,
-    /// A write to the secondary.
-    SecondaryWrite,
-    /// A CORS header that a preflight needs.
-    PreflightHeader,
-    /// No rule for the preflight.
-    PreflightRefused,
-    /// Neither length nor chunks.
-    LengthRequired,
-    /// The body exceeds its limit.
-    BodyTooLarge,
-    /// The body stopped coming, or broke off.
-    BodyAborted,
-    /// Too much at once.
-    Busy,
     /// A bug: the handler itself gave up.
     Internal(&'static str),
 }
 
-/// What a failure looks like on the wire.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) code: &'static str,
-    pub(crate) message: Cow<'static, str>,
-}
-
 const NOT_VALID: &str = "One of the request inputs is not valid.";
-const PROCESSING: &str = "An error occurred while processing this request.";
 const VALUE_TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the \
     property value is a string, it is UTF-16 encoded and the maximum number of characters should be \
     32K or less.";
 const TOO_MANY_PROPERTIES: &str = "The entity contains more properties than allowed. Each entity can \
     include up to 252 properties to store data. Each entity also has 3 system properties.";
-const AUTHENTICATION_FAILED: &str = "Server failed to authenticate the request. Make sure the value of \
-    Authorization header is formed correctly including the signature.";
-const NOT_AUTHENTICATED: &str = "Server failed to authenticate the request. Please refer to the \
-    information in the www-authenticate header.";
-
 impl Failure {
     /// Status, code and message. The index of a batch operation is part of the message.
     #[expect(clippy::too_many_lines, reason = "a table: one line a failure")]
@@ -150,25 +110,8 @@ impl Failure {
             return Answer { message: format!("{index}:{}", inner.message).into(), ..inner };
         }
         match self {
-            Self::SourceIp(ip) => answer(
-                403,
-                "AuthorizationSourceIPMismatch",
-                format!(
-                    "This request is not authorized to perform this operation using this source IP \
-                     {ip}."
-                ),
-            ),
-            Self::Auth(error) => auth(*error),
+            Self::Refused(refusal) => refusal.answer(),
             Self::Table(error) => table(error),
-            Self::Account(error) => account(error),
-            Self::UnknownAccount | Self::PublicKey => {
-                answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED)
-            }
-            Self::ForeignHost => answer(
-                403,
-                "AuthorizationFailure",
-                "This request is not authorized to perform this operation.",
-            ),
             Self::Filter(error) => filter(error),
             Self::Order(error) => invalid_input(error.to_string()),
             Self::Entity(error) => entity(error),
@@ -186,19 +129,8 @@ impl Failure {
             Self::PathKey(_) => {
                 answer(400, "OutOfRangeInput", "One of the request inputs is out of range.")
             }
-            Self::TableName(NameError::Length { .. }) => answer(
-                400,
-                "OutOfRangeInput",
-                "The specified resource name length is not within the permissible limits.",
-            ),
-            // The original writes it so.
-            Self::TableName(_) => answer(
-                400,
-                "InvalidResourceName",
-                "The specifed resource name contains invalid characters.",
-            ),
+            Self::TableName(error) => refusal::name(error),
             Self::Resource(error) => resource(error),
-            Self::Uri => query_syntax(),
             Self::Verb => answer(
                 405,
                 "UnsupportedHttpVerb",
@@ -222,11 +154,6 @@ impl Failure {
                 answer(400, "InvalidInput", NOT_VALID)
             }
             Self::TableBody | Self::KeyType => invalid_input(PROCESSING),
-            Self::Version => answer(
-                400,
-                "InvalidHeaderValue",
-                "The value for one of the HTTP headers is not in the correct format.",
-            ),
             Self::Etag(value) => invalid_input(format!(
                 "The etag value '{value}' specified in one of the request headers is not valid. \
                  Please make sure only one etag value is specified and is valid."
@@ -244,32 +171,7 @@ impl Failure {
             Self::Batch(error) => batch(*error),
             Self::Xml(error) => xml(*error),
             Self::KeysMissing { account, table } => key_count(&format!("{account}.{table}")),
-            Self::ParameterValue => answer(
-                400,
-                "InvalidQueryParameterValue",
-                "Value for one of the query parameters specified in the request URI is invalid.",
-            ),
-            Self::SecondaryWrite => {
-                answer(403, "InsufficientAccountPermissions", "Write operations are not allowed.")
-            }
-            Self::PreflightHeader => {
-                answer(400, "InvalidHeaderValue", "A required CORS header is not present.")
-            }
-            Self::PreflightRefused => answer(
-                403,
-                "CorsPreflightFailure",
-                "CORS not enabled or no matching rule found for this request.",
-            ),
-            Self::LengthRequired => {
-                answer(411, "MissingContentLengthHeader", "Content-Length HTTP header is missing.")
-            }
-            Self::BodyTooLarge => answer(
-                413,
-                "RequestBodyTooLarge",
-                "The request body is too large and exceeds the maximum permissible limit.",
-            ),
-            Self::BodyAborted => invalid_input(PROCESSING),
-            Self::Busy => busy(),
+            Self::ParameterValue => invalid_parameter(),
             Self::Internal(_) => internal(),
             Self::Part { .. } => internal(),
         }
@@ -277,40 +179,23 @@ impl Failure {
 
     /// Refused at the front door: the answer has no version and echoes nothing.
     pub(crate) fn is_authentication(&self) -> bool {
-        match self {
-            Self::UnknownAccount | Self::PublicKey => true,
-            Self::Auth(error) => !matches!(error, AuthError::SourceIp | AuthError::Protocol),
-            _ => false,
-        }
+        matches!(self, Self::Refused(refusal) if refusal.is_authentication())
     }
 
     /// What the log should know and the client should not.
     pub(crate) fn detail(&self) -> Option<String> {
         match self {
-            Self::Auth(error) => Some(error.to_string()),
-            Self::UnknownAccount => Some("unknown account".to_owned()),
-            Self::PublicKey => Some("the account has the public development key".to_owned()),
-            Self::ForeignHost => Some("Host or Origin is not this machine".to_owned()),
+            Self::Refused(refusal) => refusal.detail(),
             Self::Table(
                 error @ (TableError::Unavailable(_)
                 | TableError::OutcomeUnknown(_)
                 | TableError::Corrupt(_)),
             ) => Some(error.to_string()),
-            Self::Account(error) => Some(error.to_string()),
             Self::Internal(what) => Some((*what).to_owned()),
             Self::Part { source, .. } => source.detail(),
             _ => None,
         }
     }
-}
-
-fn answer(status: u16, code: &'static str, message: impl Into<Cow<'static, str>>) -> Answer {
-    let status = StatusCode::from_u16(status).expect("written here");
-    Answer { status, code, message: message.into() }
-}
-
-fn invalid_input(message: impl Into<Cow<'static, str>>) -> Answer {
-    answer(400, "InvalidInput", message)
 }
 
 fn query_syntax() -> Answer {
@@ -328,49 +213,6 @@ fn not_implemented() -> Answer {
         "NotImplemented",
         "The requested operation is not implemented on the specified resource.",
     )
-}
-
-fn busy() -> Answer {
-    answer(
-        503,
-        "ServerBusy",
-        "The server is currently unable to receive requests. Please retry your request.",
-    )
-}
-
-/// It may have been done or not: whoever asked repeats what is safe to repeat.
-fn timed_out() -> Answer {
-    answer(
-        500,
-        "OperationTimedOut",
-        "The operation could not be completed within the permitted time.",
-    )
-}
-
-fn internal() -> Answer {
-    answer(
-        500,
-        "InternalError",
-        "Server encountered an internal error. Please try again after some time.",
-    )
-}
-
-fn denied(denied: Denied) -> Answer {
-    let using = |what: &str| {
-        format!("This request is not authorized to perform this operation using this {what}.")
-    };
-    match denied {
-        Denied::Service => answer(403, "AuthorizationServiceMismatch", using("service")),
-        Denied::ResourceType => {
-            answer(403, "AuthorizationResourceTypeMismatch", using("resource type"))
-        }
-        Denied::Permission => answer(403, "AuthorizationPermissionMismatch", using("permission")),
-        Denied::Operation => answer(
-            403,
-            "AuthorizationFailure",
-            "This request is not authorized to perform this operation.",
-        ),
-    }
 }
 
 fn table(error: &TableError) -> Answer {
@@ -470,42 +312,6 @@ fn table(error: &TableError) -> Answer {
     }
 }
 
-fn account(error: &AccountError) -> Answer {
-    match error {
-        AccountError::NotFound => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
-        AccountError::Denied(reason) => denied(*reason),
-        AccountError::Busy | AccountError::Unavailable(_) => busy(),
-        AccountError::OutcomeUnknown(_) => timed_out(),
-        AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
-    }
-}
-
-fn auth(error: AuthError) -> Answer {
-    match error {
-        AuthError::NoCredentials => answer(401, "NoAuthenticationInformation", NOT_AUTHENTICATED),
-        AuthError::BearerNotSupported => {
-            answer(401, "InvalidAuthenticationInfo", NOT_AUTHENTICATED)
-        }
-        AuthError::MalformedHeader => answer(
-            400,
-            "InvalidAuthenticationInfo",
-            "Authentication information is not given in the correct format. Check the value of \
-             Authorization header.",
-        ),
-        AuthError::Failed(_) => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
-        AuthError::SourceIp => answer(
-            403,
-            "AuthorizationSourceIPMismatch",
-            "This request is not authorized to perform this operation using this source IP.",
-        ),
-        AuthError::Protocol => answer(
-            403,
-            "AuthorizationProtocolMismatch",
-            "This request is not authorized to perform this operation using this protocol.",
-        ),
-    }
-}
-
 fn filter(error: &FilterError) -> Answer {
     match error {
         FilterError::Syntax { .. }
@@ -593,29 +399,6 @@ fn batch(error: BatchError) -> Answer {
     }
 }
 
-fn xml(error: XmlError) -> Answer {
-    match error {
-        XmlError::Syntax => {
-            answer(400, "InvalidXmlDocument", "XML specified is not syntactically valid.")
-        }
-        XmlError::NodeValue => answer(
-            400,
-            "InvalidXmlNodeValue",
-            "The value for one of the XML nodes is not in the correct format.",
-        ),
-        XmlError::MissingNode => answer(
-            400,
-            "MissingRequiredXmlNode",
-            "A required XML node was not specified in the request body.",
-        ),
-        XmlError::UnsupportedNode => answer(
-            400,
-            "UnsupportedXmlNode",
-            "One of the XML nodes specified in the request body is not supported.",
-        ),
-    }
-}
-
 /// Errors that are wrapped as they are.
 macro_rules! wrap {
     ($($error:ty => $variant:ident),+ $(,)?) => {
@@ -629,8 +412,7 @@ macro_rules! wrap {
 
 wrap! {
     TableError => Table,
-    AccountError => Account,
-    AuthError => Auth,
+    Refusal => Refused,
     FilterError => Filter,
     OrderError => Order,
     EntityError => Entity,
@@ -641,8 +423,14 @@ wrap! {
 }
 
 impl From<UriError> for Failure {
-    fn from(_: UriError) -> Self {
-        Self::Uri
+    fn from(error: UriError) -> Self {
+        Refusal::from(error).into()
+    }
+}
+
+impl From<AccountError> for Failure {
+    fn from(error: AccountError) -> Self {
+        Refusal::from(error).into()
     }
 }
 

@@ -4,28 +4,17 @@
 //! a limited number that wait. Who may not read any more afterwards is told nothing.
 
 use super::TableHandler;
-use super::address::Address;
-use super::authenticate::{Authenticator, find_account};
 use super::dispatch::{Context, corrupt};
 use super::error::Failure;
-use super::head::Head;
-use super::reply::Reply;
 use super::router::{self, ReadChanges};
+use crate::front::Visit;
+use crate::front::refusal::Refusal;
+use crate::front::reply::Reply;
 use http::StatusCode;
 use rowhouse_service_table::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 use rowhouse_types::{Record, TableName, limits};
 use rowhouse_wire::changes::{Change, Feed, Token};
-use rowhouse_wire::version::ApiVersion;
 use std::time::Instant;
-
-/// Whoever asks, able to show its credentials once more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asker<'a> {
-    pub(super) authenticator: Authenticator<'a>,
-    pub(super) address: &'a Address<'a>,
-    pub(super) head: &'a Head<'a>,
-    pub(super) version: ApiVersion,
-}
 
 impl TableHandler {
     /// Answers a request for the changes of the table of that name.
@@ -33,19 +22,19 @@ impl TableHandler {
         &self,
         cx: Context<'_>,
         table: String,
-        asker: Asker<'_>,
+        visit: &Visit<'_>,
     ) -> Result<Reply, Failure> {
         if cx.secondary {
             return Err(Failure::ParameterValue);
         }
-        let mut wanted = router::changes(table, asker.head)?;
+        let mut wanted = router::changes(table, &visit.head)?;
         if wanted.wait.is_zero() {
-            let _ticket = self.admission.enter(cx.account.id, true).await?;
+            let _ticket = self.config.front.admission.enter(cx.account.id, true).await?;
             return reply(cx, &wanted.table, &read(cx, &wanted).await?);
         }
-        let place = self.waiting.take(cx.account.id, 1).ok_or(Failure::Busy)?;
+        let place = self.waiting.take(cx.account.id, 1).ok_or(Refusal::Busy)?;
         let page = {
-            let _ticket = self.admission.enter_with(cx.account.id, &place).await?;
+            let _ticket = self.config.front.admission.enter_with(cx.account.id, &place).await?;
             let page = read(cx, &wanted).await?;
             if page.more || !page.items.is_empty() {
                 return reply(cx, &wanted.table, &page);
@@ -53,12 +42,9 @@ impl TableHandler {
             page
         };
         wanted.from = self.wait_for_changes(cx, &wanted, page.next).await?;
-        let now = self.config.clock.now();
-        let account = find_account(&self.config.accounts, asker.address).await?;
-        let authenticator = Authenticator { now, ..asker.authenticator };
-        let grant = authenticator.grant(&account, asker.address, asker.head, asker.version).await?;
+        let (account, grant, now) = self.config.front.enter_again(self, visit).await?;
         let cx = Context { account: &account, grant: &grant, now, ..cx };
-        let _ticket = self.admission.enter_with(account.id, &place).await?;
+        let _ticket = self.config.front.admission.enter_with(account.id, &place).await?;
         reply(cx, &wanted.table, &read(cx, &wanted).await?)
     }
 

@@ -1,60 +1,14 @@
-//! The part of a request before its body: of an HTTP request, or of an operation inside a batch.
+//! What requests to the Table service say before their bodies: verb, formats, conditions.
 
 use super::error::Failure;
-use http::HeaderMap;
+use crate::front::head::Head;
 use http::header::{ACCEPT, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use rowhouse_service_table::Match;
 use rowhouse_types::Etag;
-use rowhouse_wire::batch::Part;
 use rowhouse_wire::media::{self, MediaError, Metadata, Prefer};
-use rowhouse_wire::uri::Query;
 
-/// The client's own id of a request.
-pub(crate) static CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
-/// The version of the protocol.
-pub(crate) static VERSION: HeaderName = HeaderName::from_static("x-ms-version");
 static PREFER: HeaderName = HeaderName::from_static("prefer");
 static TUNNELLED_METHOD: HeaderName = HeaderName::from_static("x-http-method");
-
-/// Verb, path, options and headers.
-#[derive(Debug)]
-pub(crate) struct Head<'a> {
-    /// As on the wire; see [`Head::verb`].
-    pub(crate) method: &'a str,
-    /// After the account, still encoded.
-    pub(crate) path: &'a str,
-    /// Decoded.
-    pub(crate) query: Query,
-    /// By name.
-    pub(crate) headers: Headers<'a>,
-}
-
-/// Where headers are looked up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Headers<'a> {
-    /// Of the request itself.
-    Outer(&'a HeaderMap),
-    /// Of an operation in a batch.
-    Part(&'a Part<'a>),
-}
-
-impl<'a> Headers<'a> {
-    /// The first value. One that is not visible ASCII reads as a character that no valid value has:
-    /// present and wrong, not absent.
-    pub(crate) fn get(self, name: &HeaderName) -> Option<&'a str> {
-        match self {
-            Self::Outer(map) => map.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}")),
-            Self::Part(part) => part.header(name.as_str()),
-        }
-    }
-
-    pub(crate) fn count(self, name: &HeaderName) -> usize {
-        match self {
-            Self::Outer(map) => map.get_all(name).iter().count(),
-            Self::Part(part) => part.header_count(name.as_str()),
-        }
-    }
-}
 
 impl<'a> Head<'a> {
     /// The verb that is meant: a `POST` may carry another one in `X-HTTP-Method`.

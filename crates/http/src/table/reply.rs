@@ -1,43 +1,17 @@
-//! Answers, before they meet HTTP: the same reply is a response or a part of a batch response.
+//! The answers of the Table service, good and bad.
 
 use super::error::Failure;
-use bytes::Bytes;
+use crate::front::reply::{Header, NO_CACHE, Reply};
 use http::StatusCode;
-use http::header::{self, HeaderName, HeaderValue};
-use rowhouse_types::{Etag, Timestamp, limits};
+use rowhouse_types::{Etag, Timestamp};
 use rowhouse_wire::error;
 use rowhouse_wire::media::{self, Metadata, Prefer};
 use std::borrow::Cow;
 
-/// Status, headers and body of an answer.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    /// In the order in which the original sends them inside a batch.
-    pub(crate) headers: Vec<(&'static str, Cow<'static, str>)>,
-    pub(crate) body: Vec<u8>,
-    /// How the page was read and how many entities it took, for the log.
-    pub(crate) plan: Option<String>,
-}
-
-pub(crate) const NOSNIFF: (&str, Cow<'static, str>) =
-    ("X-Content-Type-Options", Cow::Borrowed("nosniff"));
-pub(crate) const NO_CACHE: (&str, Cow<'static, str>) = ("Cache-Control", Cow::Borrowed("no-cache"));
+pub(crate) const NOSNIFF: Header =
+    (Cow::Borrowed("X-Content-Type-Options"), Cow::Borrowed("nosniff"));
 
 impl Reply {
-    /// A bare answer of an XML endpoint.
-    pub(crate) fn plain(status: StatusCode) -> Self {
-        Self { status, headers: Vec::with_capacity(8), body: Vec::new(), plan: None }
-    }
-
-    /// An XML document.
-    pub(crate) fn xml(body: String) -> Self {
-        let mut reply = Self::plain(StatusCode::OK);
-        reply.push("Content-Type", "application/xml");
-        reply.body = body.into_bytes();
-        reply
-    }
-
     /// An OData answer without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
         let mut reply = Self::plain(status);
@@ -65,11 +39,6 @@ impl Reply {
     /// Adds the tag of an entity last written then.
     pub(crate) fn push_etag(&mut self, timestamp: Timestamp) {
         self.push("ETag", String::from(Etag::new(timestamp)));
-    }
-
-    /// Adds a header.
-    pub(crate) fn push(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
-        self.headers.push((name, value.into()));
     }
 }
 
@@ -128,39 +97,4 @@ fn is_early(failure: &Failure) -> bool {
         Failure::TableName(_) | Failure::Table(TableError::TableNotFound) => true,
         _ => false,
     }
-}
-
-/// A header's name as HTTP has it, which knows no case. The usual ones cost nothing.
-pub(crate) fn header_name(spelled: &'static str) -> Option<HeaderName> {
-    const PLAN: HeaderName = HeaderName::from_static("x-rowhouse-plan");
-    const PREFERENCE: HeaderName = HeaderName::from_static("preference-applied");
-    const SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
-    Some(match spelled {
-        "Content-Type" => header::CONTENT_TYPE,
-        "X-Content-Type-Options" => header::X_CONTENT_TYPE_OPTIONS,
-        "Cache-Control" => header::CACHE_CONTROL,
-        "ETag" => header::ETAG,
-        "Location" => header::LOCATION,
-        "Preference-Applied" => PREFERENCE,
-        "DataServiceId" => SERVICE_ID,
-        "x-rowhouse-plan" => PLAN,
-        other => return HeaderName::from_bytes(other.as_bytes()).ok(),
-    })
-}
-
-/// A header's value without copying it, or none if HTTP cannot carry it.
-pub(crate) fn header_value(text: Cow<'static, str>) -> Option<HeaderValue> {
-    let bytes = match text {
-        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
-        Cow::Owned(text) => Bytes::from(text),
-    };
-    HeaderValue::from_maybe_shared(bytes).ok()
-}
-
-/// The client's own id of a request, if it may be echoed.
-pub(crate) fn client_request_id(value: Option<&str>) -> Option<&str> {
-    value.filter(|id| {
-        id.len() <= limits::CLIENT_REQUEST_ID_CHARS_MAX
-            && id.bytes().all(|byte| (0x20..0x7F).contains(&byte))
-    })
 }

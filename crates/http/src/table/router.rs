@@ -5,8 +5,8 @@
 //! here and nowhere later. Operations inside a batch take the same road.
 
 use super::error::Failure;
-use super::head::Head;
 use super::index;
+use crate::front::head::Head;
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
@@ -14,7 +14,7 @@ use rowhouse_service_table::{
     TableError,
 };
 use rowhouse_types::{
-    Access, EntityKey, FoldedName, Grant, IndexName, PartitionKey, Position, RowKey,
+    Access, EntityKey, FoldedName, Grant, IndexName, PartitionKey, Position, RowKey, Service,
     ServicePropertiesUpdate, StoredPolicy, TableName, Timestamp, limits,
 };
 use rowhouse_wire::changes::Token;
@@ -403,7 +403,7 @@ pub(crate) fn operation(
         Route::DeleteTable(name) => Operation::DeleteTable(table_name(name)?),
         Route::GetPolicies(name) => Operation::GetPolicies(table_name(name)?),
         Route::SetPolicies(name) => {
-            Operation::SetPolicies(table_name(name)?, xml::acl::read(body)?)
+            Operation::SetPolicies(table_name(name)?, xml::acl::read(body, Service::Table)?)
         }
         Route::QueryEntities(name) => Operation::QueryEntities(query(name, head, strict)?),
         Route::Explain(name) => {

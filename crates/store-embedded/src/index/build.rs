@@ -11,7 +11,7 @@ use crate::committer::Fault;
 use crate::entity::{look, with_record};
 use crate::index::entries::{insert, is_taken};
 use crate::index::{declare, find};
-use crate::queue::Answer;
+use crate::jobs::Answer;
 use crate::scan::FROM;
 use crate::tuning::Tuning;
 use rowhouse_query::index::{IndexKeys, entry};

@@ -3,7 +3,7 @@
 use crate::catalogue::state_number;
 use crate::change::Draft;
 use crate::committer::Fault;
-use crate::queue::Answer;
+use crate::jobs::Answer;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{Conflict, Index, IndexId, IndexState, TableId};
 use rowhouse_types::{IndexName, limits};

@@ -23,6 +23,9 @@ pub mod indexes;
 pub mod isolation;
 pub mod lifecycle;
 pub mod lookups;
+pub mod messages;
+pub mod outbox;
+pub mod queues;
 pub mod random;
 pub mod scans;
 pub mod snapshots;
@@ -32,6 +35,7 @@ pub mod unique;
 
 pub mod fixture;
 pub mod indexed;
+pub mod queued;
 
 /// Makes stores of one kind for the suite.
 #[async_trait]
@@ -258,6 +262,62 @@ macro_rules! conformance_suite {
                 "A unique index that an engine cannot keep, because the table is spread over nodes and PartitionKey is not in it, is refused.";
             All unique::duplicates_end_a_unique_index
                 "A unique index over values that repeat says so, is not read and refuses nothing.";
+            All queues::queue_is_kept_as_created
+                "A queue is found by its name with its metadata; a second one of that name is refused.";
+            All queues::metadata_and_policies_are_replaced
+                "Metadata and access policies of a queue are kept in order and replaced as a whole.";
+            All queues::queues_are_listed_in_order
+                "Queues are listed in the order of their names, from any text on.";
+            All queues::recreated_queue_is_empty
+                "A queue created under an old name has none of the old messages; no command for a dropped queue is acknowledged.";
+            All queues::removed_account_takes_its_queues_along
+                "Removing an account removes its queues.";
+            All queues::queue_ids_are_not_reused_after_reopening
+                "Ids of queues are never used again, across restarts too.";
+            All queues::queues_survive_reopening
+                "Queues and messages are there after a restart, with their order, times and receipts.";
+            All queues::close_refuses_queues
+                "A closed store changes no queue and no message.";
+            All messages::message_comes_back_as_put
+                "A message comes back as it was put: every text up to 64 KiB, with its times.";
+            SingleServer messages::messages_come_in_order
+                "Messages come in the order in which they became visible; one that returns goes behind those that are visible already.";
+            All messages::hidden_messages_are_not_given_out
+                "A message that was taken, or put or updated with a delay, is given to nobody before its time has passed.";
+            All messages::peek_changes_nothing
+                "Peeking at messages changes nothing.";
+            All messages::only_the_latest_receipt_works
+                "A message is updated and deleted with its latest receipt only; every take and update gives it a later one.";
+            All messages::receipt_outlives_the_visibility
+                "A receipt stays valid after the message has become visible again, until somebody takes it; that of a put is valid at once.";
+            All messages::update_keeps_what_it_is_not_given
+                "An update without a text keeps the text; when a message was put, when it expires and how often it was taken stay.";
+            All messages::expired_message_is_gone
+                "An expired message is gone for every operation, visible or not; one without an expiry stays for ever.";
+            All messages::expired_messages_are_stepped_over
+                "However many messages have expired, those behind them are given out.";
+            All messages::takes_are_counted
+                "A message says how often it was taken.";
+            All messages::clear_removes_all
+                "Clearing a queue removes all its messages, visible or not.";
+            All messages::count_is_never_too_low
+                "The number of messages of a queue is never too low, and exact as long as none has expired.";
+            All messages::no_message_goes_to_two
+                "Of concurrent takers no two get the same message.";
+            All messages::time_of_messages_never_goes_back
+                "A clock that is set back gives no message out again and no receipt twice.";
+            All outbox::messages_are_in_the_batch
+                "A batch of entities and messages takes effect as a whole or not at all, and the first failing command is named by position.";
+            All outbox::later_commands_see_earlier_messages
+                "Commands on messages see the effects of those before them, in every queue of the batch.";
+            All outbox::snapshot_shows_messages
+                "A snapshot shows all queues and messages as they were, whatever is done to them meanwhile.";
+            All outbox::pages_of_messages_are_bounded
+                "Messages of a snapshot are read in pages of as many, and as many bytes, as asked for.";
+            SingleNode outbox::snapshot_cuts_no_batch_of_messages
+                "A snapshot shows entities and the messages of all queues at one moment.";
+            All outbox::restored_messages_are_as_they_were
+                "A restored message has the times, the receipt and the count that it had, and every later receipt is greater.";
             All lifecycle::everything_survives_reopening
                 "Whatever was answered is there after a restart.";
             All lifecycle::ids_are_not_reused_after_reopening

@@ -1,21 +1,21 @@
-//! Access policies of a table.
+//! Access policies of a table or a queue.
 
 use super::XmlError;
 use super::text::{DECLARATION, push_element};
 use super::tree::Node;
-use rowhouse_types::{StoredPolicy, Timestamp, limits};
+use rowhouse_types::{Service, StoredPolicy, Timestamp, limits};
 
-/// Reads the body of Set Table ACL. An empty body is an empty list.
+/// Reads the body of Set Table ACL or Set Queue ACL. An empty body is an empty list.
 ///
-/// Ids are unique and of legal length; permissions are letters of `raud` in that order.
-pub fn read(body: &[u8]) -> Result<Vec<StoredPolicy>, XmlError> {
+/// Ids are unique and of legal length; permissions are letters of the service in their order.
+pub fn read(body: &[u8], service: Service) -> Result<Vec<StoredPolicy>, XmlError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
     let root = Node::parse(body, "SignedIdentifiers")?;
     let mut policies: Vec<StoredPolicy> = Vec::new();
     for node in root.list("SignedIdentifier", limits::POLICIES_MAX)? {
-        let policy = read_policy(node)?;
+        let policy = read_policy(node, service)?;
         if policies.iter().any(|other| other.id == policy.id) {
             return Err(XmlError::Syntax);
         }
@@ -24,7 +24,7 @@ pub fn read(body: &[u8]) -> Result<Vec<StoredPolicy>, XmlError> {
     Ok(policies)
 }
 
-fn read_policy(node: &Node) -> Result<StoredPolicy, XmlError> {
+fn read_policy(node: &Node, service: Service) -> Result<StoredPolicy, XmlError> {
     let [id, policy] = node.fields(["Id", "AccessPolicy"])?;
     let id = id.ok_or(XmlError::Syntax)?.text()?;
     if !(1..=limits::POLICY_ID_CHARS_MAX).contains(&id.chars().count()) {
@@ -38,7 +38,7 @@ fn read_policy(node: &Node) -> Result<StoredPolicy, XmlError> {
         id: id.into(),
         start: read_time(start)?,
         expiry: read_time(expiry)?,
-        permission: read_permission(permission)?,
+        permission: read_permission(permission, service)?,
     })
 }
 
@@ -53,16 +53,20 @@ fn read_time(node: Option<&Node>) -> Result<Option<Timestamp>, XmlError> {
         .transpose()
 }
 
-fn read_permission(node: Option<&Node>) -> Result<Option<Box<str>>, XmlError> {
+fn read_permission(node: Option<&Node>, service: Service) -> Result<Option<Box<str>>, XmlError> {
     let Some(text) = optional_text(node)? else { return Ok(None) };
-    let mut order = "raud".chars();
+    let mut order = service.letters().chars();
     if !text.chars().all(|letter| order.any(|known| known == letter)) {
-        return Err(XmlError::NodeValue);
+        // The services disagree on what that is.
+        return Err(match service {
+            Service::Table => XmlError::NodeValue,
+            Service::Queue => XmlError::Syntax,
+        });
     }
     Ok(Some(text.into()))
 }
 
-/// The body of Get Table ACL. What a policy leaves open is left out.
+/// The body of Get Table ACL and Get Queue ACL. What a policy leaves open is left out.
 pub fn write(policies: &[StoredPolicy]) -> String {
     let mut out = String::from(DECLARATION);
     if policies.is_empty() {
@@ -96,6 +100,10 @@ pub fn write(policies: &[StoredPolicy]) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn read(body: &[u8]) -> Result<Vec<StoredPolicy>, XmlError> {
+        super::read(body, Service::Table)
+    }
 
     fn wrapped(inner: &str) -> String {
         format!("{DECLARATION}<SignedIdentifiers>{inner}</SignedIdentifiers>")
@@ -165,10 +173,28 @@ mod tests {
         assert_eq!(read(b"<Other/>"), Err(Syntax));
     }
 
+    #[test]
+    fn each_service_has_its_letters() {
+        let policy = |letters: &str| {
+            wrapped(&format!(
+                "<SignedIdentifier><Id>x</Id><AccessPolicy><Permission>{letters}</Permission></AccessPolicy></SignedIdentifier>"
+            ))
+        };
+        let queue = |letters: &str| super::read(policy(letters).as_bytes(), Service::Queue);
+        let policies = queue("raup").unwrap();
+        assert_eq!(policies[0].permission.as_deref(), Some("raup"));
+        assert_eq!(super::read(write(&policies).as_bytes(), Service::Queue), Ok(policies));
+        for wrong in ["raud", "rwdl", "pa", "rr"] {
+            assert_eq!(queue(wrong), Err(XmlError::Syntax), "{wrong}");
+        }
+        assert_eq!(read(policy("raup").as_bytes()), Err(XmlError::NodeValue));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = read(&bytes);
+            let _ = super::read(&bytes, Service::Queue);
         }
     }
 }

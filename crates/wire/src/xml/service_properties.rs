@@ -62,10 +62,14 @@ fn read_version(node: Option<&Node>) -> Result<String, XmlError> {
 }
 
 fn read_bool(node: Option<&Node>) -> Result<bool, XmlError> {
-    match required(node)?.text()? {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(XmlError::NodeValue),
+    let text = required(node)?.text()?;
+    // The Python SDK writes `True`.
+    if text.eq_ignore_ascii_case("true") {
+        Ok(true)
+    } else if text.eq_ignore_ascii_case("false") {
+        Ok(false)
+    } else {
+        Err(XmlError::NodeValue)
     }
 }
 

@@ -25,6 +25,11 @@ impl Node {
         if limits::XML_BODY_BYTES_MAX < body.len() {
             return Err(XmlError::Syntax);
         }
+        Self::parse_any_length(body, root)
+    }
+
+    /// The same, of a body whose length somebody else has limited.
+    pub(super) fn parse_any_length(body: &[u8], root: &str) -> Result<Self, XmlError> {
         let body = std::str::from_utf8(body).map_err(|_| XmlError::Syntax)?;
         let body = body.strip_prefix('\u{FEFF}').unwrap_or(body);
         if !body.chars().all(is_xml) {
@@ -92,6 +97,11 @@ impl Node {
         if self.children.is_empty() { Ok(self.text.trim()) } else { Err(XmlError::NodeValue) }
     }
 
+    /// The text of an element without children, with every blank.
+    pub(super) fn raw_text(&self) -> Result<&str, XmlError> {
+        if self.children.is_empty() { Ok(&self.text) } else { Err(XmlError::Syntax) }
+    }
+
     /// The children with these names, each at most once and no others.
     pub(super) fn fields<const N: usize>(
         &self,
@@ -122,6 +132,43 @@ impl Node {
 
     fn only_children(&self) -> Result<(), XmlError> {
         if self.text.trim().is_empty() { Ok(()) } else { Err(XmlError::Syntax) }
+    }
+}
+
+/// Where a document ceases to be one: line and position, both from 1. None if it is not the form that is at fault.
+pub(super) fn fault(body: &[u8]) -> Option<(usize, usize)> {
+    let place = |before: &str| {
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    };
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    let whole = text.len() == body.len();
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+    if let Some(at) = text.find(|c| !is_xml(c)) {
+        return Some(place(&text[..at]));
+    }
+    if !whole {
+        return Some(place(text));
+    }
+    let mut reader = Reader::from_str(text);
+    loop {
+        let start = usize::try_from(reader.buffer_position()).unwrap_or_default();
+        let legal = match reader.read_event() {
+            Ok(Event::Eof) => return None,
+            Ok(Event::DocType(_)) => false,
+            Ok(Event::GeneralRef(reference)) => match reference.as_ref() {
+                "lt" | "gt" | "amp" | "quot" | "apos" => true,
+                _ => reference.resolve_char_ref().ok().flatten().is_some_and(is_xml),
+            },
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        if !legal {
+            return Some(place(text.get(..start).unwrap_or_default()));
+        }
     }
 }
 
@@ -184,14 +231,33 @@ mod tests {
         assert_eq!(text_of("<a><b/></a>"), Err(XmlError::NodeValue));
     }
 
+    #[test]
+    fn faults_have_a_place() {
+        let cases: [(&[u8], Option<(usize, usize)>); 8] = [
+            (b"<a/>", None),
+            ("<?xml version='1.0'?>\n<a><b>\u{1}</b></a>".as_bytes(), Some((2, 7))),
+            ("\u{FEFF}<a>\u{FFFE}</a>".as_bytes(), Some((1, 4))),
+            (b"<a>&#1;</a>", Some((1, 4))),
+            (b"<a>\n&x;</a>", Some((2, 1))),
+            (b"<a>\xFF</a>", Some((1, 4))),
+            (b"<a></b>", Some((1, 4))),
+            (b"<!DOCTYPE a><a/>", Some((1, 1))),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(fault(body), expected, "{}", String::from_utf8_lossy(body));
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = Node::parse(&bytes, "a");
+            let _ = fault(&bytes);
         }
 
         #[test]
         fn any_text_is_answered(text in "([<>/&;#?! ab\\[\\]-]|<a>|</a>|&lt;|<!--|-->){0,30}") {
+            let _ = fault(text.as_bytes());
             let _ = Node::parse(text.as_bytes(), "a");
         }
     }

@@ -2,12 +2,14 @@
 
 use super::super::fixture::{account, content, filter, key, resume_in};
 use super::super::indexed::built;
+use super::super::queued::listed;
+use super::post::{Posts, Told};
 use super::steps::{
-    Change, Content, INDEXES, Key, PARTITIONS, Query, ROWS, Step, TABLES, What, When,
+    Change, Content, INDEXES, Key, PARTITIONS, QUEUES, Query, ROWS, Step, TABLES, What, When,
 };
 use crate::{
-    AccountId, Batch, Command, Condition, Conflict, Extent, IndexId, IndexState, Lookup, Page,
-    Placement, Scan, Store, StoreError, TableId, Take, Walk, WalkPage, Write,
+    AccountId, Batch, Command, Condition, Conflict, Extent, IndexId, IndexState, Lookup,
+    MessageCommand, Page, Placement, Scan, Store, StoreError, TableId, Take, Walk, WalkPage, Write,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -30,6 +32,7 @@ pub(super) enum Answer {
     Count(u64),
     Names(Vec<String>),
     Index(IndexState),
+    Messages(Vec<Told>),
 }
 
 /// A page: its rows and where to resume.
@@ -55,13 +58,15 @@ pub(super) struct Side {
     indexes: BTreeMap<(usize, usize), (IndexId, IndexKeys)>,
     /// Every Timestamp that a key ever had, in order.
     tags: BTreeMap<(TableId, EntityKey), Vec<Timestamp>>,
+    pub(super) posts: Posts,
 }
 
 impl Side {
     pub(super) async fn new(store: Arc<dyn Store>) -> Self {
         let account = account(&*store, "first").await.id;
         let tables = [TableId(1 << 40); TABLES.len()];
-        Self { store, account, tables, indexes: BTreeMap::new(), tags: BTreeMap::new() }
+        let (indexes, tags, posts) = (BTreeMap::new(), BTreeMap::new(), Posts::default());
+        Self { store, account, tables, indexes, tags, posts }
     }
 
     /// The way of that number to find what the filter asks for, if there is any; beyond a few, the one of most parts.
@@ -104,7 +109,51 @@ impl Side {
                 let dropped = self.store.drop_table(self.tables[*which]).await;
                 dropped.map(|()| Answer::Nothing)
             }
-            Step::Commit(changes) => return self.commit(changes).await,
+            Step::Commit(changes) => return self.commit(changes, Vec::new()).await,
+            Step::Post(changes, actions) => {
+                let messages = self.posts.commands(actions);
+                return self.commit(changes, messages).await;
+            }
+            Step::CreateQueue(which) => {
+                let name = QUEUES[*which].parse().expect("a legal name of a queue");
+                let created = self.store.create_queue(self.account, &name, Vec::new()).await;
+                created.map(|queue| {
+                    self.posts.created(*which, queue.id);
+                    Answer::Nothing
+                })
+            }
+            Step::DropQueue(which) => {
+                let dropped = self.store.drop_queue(self.posts.queue(*which)).await;
+                dropped.map(|()| Answer::Nothing)
+            }
+            Step::Peek(which, limit) => {
+                let peeked = self.store.peek(self.posts.queue(*which), *limit).await;
+                match peeked {
+                    Ok(messages) => return self.posts.seen(&messages).map(Answer::Messages),
+                    Err(error) => Err(error),
+                }
+            }
+            Step::CountMessages(which) => {
+                self.store.message_count(self.posts.queue(*which)).await.map(Answer::Count)
+            }
+            Step::ViewMessages(which) => {
+                let view = self.store.snapshot().await.expect("a view can be taken");
+                let queue = self.posts.queue(*which);
+                match view.messages(queue, None, 1, 1).await {
+                    Ok(_) => {
+                        let mut all = listed(&*view, queue).await;
+                        all.retain(|message| message.expires == Timestamp::MAX);
+                        return self.posts.seen(&all).map(Answer::Messages);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Step::ListQueues { from, limit } => {
+                let listed = self.store.queues(self.account, from, *limit).await;
+                listed.map(|queues| {
+                    Answer::Names(queues.iter().map(|queue| queue.name.to_string()).collect())
+                })
+            }
             Step::Get(which, Key(key)) => {
                 let table = self.tables[*which];
                 match self.store.get(table, key).await {
@@ -178,9 +227,13 @@ impl Side {
         way.iter().map(part).collect()
     }
 
-    async fn commit(&mut self, changes: &[Change]) -> Result<Answer, TestCaseError> {
+    async fn commit(
+        &mut self,
+        changes: &[Change],
+        messages: Vec<MessageCommand>,
+    ) -> Result<Answer, TestCaseError> {
         let commands = changes.iter().map(|change| self.command(change)).collect();
-        let committed = match self.store.commit(Batch::new(commands)).await {
+        let committed = match self.store.commit(Batch { commands, messages }).await {
             Ok(committed) => committed,
             Err(error) => return answer(Err(error)),
         };
@@ -192,7 +245,7 @@ impl Side {
             prop_assert!(tags.last().is_none_or(|last| *last <= timestamp), "Timestamps rise");
             tags.push(timestamp);
         }
-        Ok(Answer::Nothing)
+        self.posts.told(&committed.messages).map(Answer::Messages)
     }
 
     fn command(&self, change: &Change) -> Command {

@@ -32,6 +32,7 @@ const FILTERS: [&str; 14] = [
 ];
 /// Names of indexes: few, so that one is declared, dropped and declared again.
 pub(super) const INDEXES: [&str; 3] = ["one", "two", "three"];
+pub(super) const QUEUES: [&str; 2] = ["one", "two"];
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -73,6 +74,18 @@ pub(super) enum Step {
         query: Query,
         way: Option<usize>,
     },
+    CreateQueue(usize),
+    DropQueue(usize),
+    /// Changes of entities and then of messages.
+    Post(Vec<Change>, Vec<(usize, Action)>),
+    Peek(usize, usize),
+    CountMessages(usize),
+    /// All messages in a view of the store that never expire.
+    ViewMessages(usize),
+    ListQueues {
+        from: &'static str,
+        limit: usize,
+    },
     SetClock {
         millis: i64,
     },
@@ -95,6 +108,33 @@ pub(super) struct Change {
     pub(super) key: Key,
     pub(super) when: When,
     pub(super) what: What,
+}
+
+/// A change of messages, in words that mean the same on both sides. Messages are counted among those that the queue has had.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    Put {
+        text: &'static str,
+        hide: u64,
+        live: Option<u64>,
+    },
+    Take {
+        limit: usize,
+        hide: u64,
+    },
+    Update {
+        which: usize,
+        stale: bool,
+        hide: u64,
+        text: Option<&'static str>,
+    },
+    Delete {
+        which: usize,
+        stale: bool,
+    },
+    Clear,
+    /// The message as it was told last.
+    Restore(usize),
 }
 
 /// A condition, in words that mean the same on both sides.
@@ -315,6 +355,49 @@ pub(super) fn create_index() -> impl Strategy<Value = Step> {
     })
 }
 
+fn action() -> impl Strategy<Value = Action> {
+    let hide = || select(vec![0, 0, 1, 2]);
+    let live = select(vec![None, None, Some(1), Some(2), Some(3), Some(1000)]);
+    let which = || 0..6usize;
+    let stale = || prop::bool::weighted(0.2);
+    prop_oneof![
+        8 => (select(vec!["", "a", "b"]), hide(), live)
+            .prop_map(|(text, hide, live)| Action::Put { text, hide, live }),
+        6 => (select(vec![1, 1, 2, 9]), hide()).prop_map(|(limit, hide)| Action::Take { limit, hide }),
+        4 => (which(), stale(), hide(), select(vec![None, Some("c")]))
+            .prop_map(|(which, stale, hide, text)| Action::Update { which, stale, hide, text }),
+        3 => (which(), stale()).prop_map(|(which, stale)| Action::Delete { which, stale }),
+        1 => Just(Action::Clear),
+        1 => which().prop_map(Action::Restore),
+    ]
+}
+
+/// One of them most of the time.
+fn queue() -> impl Strategy<Value = usize> + Clone {
+    select(vec![0, 0, 0, 1])
+}
+
+/// Mostly messages alone, one at a time: of many that may fail one often does.
+fn post() -> impl Strategy<Value = Step> {
+    let changes = prop_oneof![4 => Just(Vec::new()), 1 => vec(change(), 1..3)];
+    let few = select(vec![1..2usize, 1..2, 1..4]);
+    let actions = few.prop_flat_map(|few| vec((queue(), action()), few));
+    (changes, actions).prop_map(|(changes, actions)| Step::Post(changes, actions))
+}
+
+fn queue_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => queue().prop_map(Step::CreateQueue),
+        1 => queue().prop_map(Step::DropQueue),
+        24 => post(),
+        6 => (queue(), select(vec![1, 2, 1000])).prop_map(|(queue, limit)| Step::Peek(queue, limit)),
+        1 => queue().prop_map(Step::CountMessages),
+        1 => queue().prop_map(Step::ViewMessages),
+        1 => (select(vec!["", "one", "onf", "zzz"]), select(vec![1, 1000]))
+            .prop_map(|(from, limit)| Step::ListQueues { from, limit }),
+    ]
+}
+
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let table = table();
     let name = 0..INDEXES.len();
@@ -335,5 +418,6 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => (table, query(), way()).prop_map(|(table, query, way)| Step::Weigh { table, query, way }),
         2 => (-2000..2000i64).prop_map(|millis| Step::SetClock { millis }),
         1 => Just(Step::Reopen),
+        24 => queue_step(),
     ]
 }

@@ -4,7 +4,7 @@
 //! Scans have a limit of their own and wait a moment for their turn, not too many at a time. Only then do they count
 //! as requests, so that those who wait never take the place of point reads.
 
-use super::error::Failure;
+use super::refusal::Refusal;
 use super::shares::{Share, Shares};
 use rowhouse_service_account::AccountId;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ impl Admission {
     }
 
     /// Waits for nothing, unless it is a scan.
-    pub(crate) async fn enter(&self, account: AccountId, scan: bool) -> Result<Ticket, Failure> {
-        let scan = if scan { Some(self.turn(account).await.ok_or(Failure::Busy)?) } else { None };
-        let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
+    pub(crate) async fn enter(&self, account: AccountId, scan: bool) -> Result<Ticket, Refusal> {
+        let scan = if scan { Some(self.turn(account).await.ok_or(Refusal::Busy)?) } else { None };
+        let request = self.requests.take(account, 1).ok_or(Refusal::Busy)?;
         Ok(Ticket { _request: request, _scan: scan })
     }
 
@@ -50,9 +50,9 @@ impl Admission {
         &self,
         account: AccountId,
         _place: &Share,
-    ) -> Result<Ticket, Failure> {
-        let scan = self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Failure::Busy)?;
-        let request = self.requests.take(account, 1).ok_or(Failure::Busy)?;
+    ) -> Result<Ticket, Refusal> {
+        let scan = self.scans.wait(account, 1, SCAN_WAIT).await.ok_or(Refusal::Busy)?;
+        let request = self.requests.take(account, 1).ok_or(Refusal::Busy)?;
         Ok(Ticket { _request: request, _scan: Some(scan) })
     }
 

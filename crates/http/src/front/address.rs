@@ -1,5 +1,7 @@
 //! Whose resource a URL names: host style, path style, primary or secondary.
 
+use rowhouse_types::Service;
+
 /// What a request addresses, before its path is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address<'a> {
@@ -18,9 +20,14 @@ pub(crate) struct Address<'a> {
 }
 
 /// Finds the account in the host's first label (`acct.table.example.org`) or else in the first segment of
-/// the path, which is also where it is when the host is an address or has no label `table`.
-pub(crate) fn parse<'a>(scheme: &str, host: &'a str, raw_path: &'a str) -> Address<'a> {
-    if let Some(label) = host_style_account(host) {
+/// the path, which is also where it is when the host is an address or has no label of the service.
+pub(crate) fn parse<'a>(
+    service: Service,
+    scheme: &str,
+    host: &'a str,
+    raw_path: &'a str,
+) -> Address<'a> {
+    if let Some(label) = host_style_account(service, host) {
         let (account, secondary) = without_secondary(label);
         let base = [scheme, "://", host].concat();
         let (path, signed_path) = (raw_path, raw_path);
@@ -65,14 +72,17 @@ pub(crate) fn is_own_origin(name: &str) -> bool {
     }
 }
 
-fn host_style_account(host: &str) -> Option<&str> {
+/// The first label of a host whose second one is that of the service.
+pub(crate) fn host_style_account(service: Service, host: &str) -> Option<&str> {
     let mut labels = host_name(host).split('.');
     let (first, second, third) = (labels.next()?, labels.next()?, labels.next()?);
-    let named = second.eq_ignore_ascii_case("table") && !first.is_empty() && !third.is_empty();
+    let named =
+        second.eq_ignore_ascii_case(service.label()) && !first.is_empty() && !third.is_empty();
     named.then_some(first)
 }
 
-fn without_secondary(name: &str) -> (&str, bool) {
+/// The name of the account, and whether its secondary is meant.
+pub(crate) fn without_secondary(name: &str) -> (&str, bool) {
     match name.strip_suffix("-secondary") {
         Some(account) => (account, true),
         None => (name, false),
@@ -106,7 +116,7 @@ mod tests {
             ("127.0.0.1:10002", "/", ("", false, ""), "/"),
         ];
         for (host, path, expected, base) in cases {
-            let found = parse("http", host, path);
+            let found = parse(Service::Table, "http", host, path);
             assert_eq!((found.account, found.secondary, found.path), expected, "{host} {path}");
             assert_eq!(found.base, format!("http://{host}{base}"));
         }

@@ -1,6 +1,6 @@
 //! Bodies in both directions: bounded in bytes, in time, and over all requests together.
 
-use super::error::Failure;
+use super::refusal::Refusal;
 use super::shares::{Share, Shares};
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
@@ -46,13 +46,13 @@ impl Budget {
         body: &mut Incoming,
         limit: usize,
         account: AccountId,
-    ) -> Result<Held, Failure> {
+    ) -> Result<Held, Refusal> {
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| limit < length) {
-            return Err(Failure::BodyTooLarge);
+            return Err(Refusal::BodyTooLarge);
         }
         tokio::time::timeout(WHOLE, self.read_frames(body, limit, account))
             .await
-            .unwrap_or(Err(Failure::BodyAborted))
+            .unwrap_or(Err(Refusal::BodyAborted))
     }
 
     async fn read_frames(
@@ -60,23 +60,23 @@ impl Budget {
         body: &mut Incoming,
         limit: usize,
         account: AccountId,
-    ) -> Result<Held, Failure> {
+    ) -> Result<Held, Refusal> {
         let started = Instant::now();
         let mut share: Option<Share> = None;
         let mut whole = BytesMut::new();
         let mut only: Option<Bytes> = None;
         let mut length = 0usize;
         while let Some(frame) =
-            tokio::time::timeout(IDLE, body.frame()).await.map_err(|_| Failure::BodyAborted)?
+            tokio::time::timeout(IDLE, body.frame()).await.map_err(|_| Refusal::BodyAborted)?
         {
-            let Ok(data) = frame.map_err(|_| Failure::BodyAborted)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| Refusal::BodyAborted)?.into_data() else { continue };
             length += data.len();
             if limit < length {
-                return Err(Failure::BodyTooLarge);
+                return Err(Refusal::BodyTooLarge);
             }
             let late = started.elapsed().saturating_sub(IDLE).as_secs();
             if usize::try_from(late).unwrap_or(usize::MAX).saturating_mul(RATE) > length {
-                return Err(Failure::BodyAborted);
+                return Err(Refusal::BodyAborted);
             }
             self.hold(&mut share, length, account)?;
             // Most bodies come in one piece: no copy.
@@ -100,7 +100,7 @@ impl Budget {
         body: Vec<u8>,
         account: AccountId,
         changed: bool,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, Refusal> {
         struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
 
         impl AsRef<[u8]> for Counted {
@@ -116,7 +116,7 @@ impl Budget {
         let share = match self.0.take(account, units) {
             Some(share) => share,
             None if changed => self.0.overdraw(account, units),
-            None => return Err(Failure::Busy),
+            None => return Err(Refusal::Busy),
         };
         Ok(Bytes::from_owner(Counted(body, share)))
     }
@@ -126,7 +126,7 @@ impl Budget {
         share: &mut Option<Share>,
         length: usize,
         account: AccountId,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Refusal> {
         let held = share.as_ref().map_or(0, Share::units);
         let more = length.div_ceil(UNIT).saturating_sub(held);
         let enough = match share {
@@ -137,7 +137,7 @@ impl Budget {
                 share.is_some()
             }
         };
-        if enough { Ok(()) } else { Err(Failure::Busy) }
+        if enough { Ok(()) } else { Err(Refusal::Busy) }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         let account = AccountId(1);
         let large = || vec![0; 8 * UNIT];
         let unsent = budget.answer(large(), account, false).unwrap();
-        assert!(matches!(budget.answer(large(), account, false), Err(Failure::Busy)));
+        assert!(matches!(budget.answer(large(), account, false), Err(Refusal::Busy)));
         assert!(budget.answer(large(), account, true).is_ok());
         assert!(budget.answer(vec![0; SMALL - 1], account, false).is_ok(), "small ones pass");
         drop(unsent);

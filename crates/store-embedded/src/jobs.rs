@@ -7,7 +7,9 @@ use crate::change::Change;
 use crate::index::build::Entering;
 use crate::sweep::Chore;
 use crate::tuning::Tuning;
-use rowhouse_store::{Account, Batch, Command, Committed, Index, StoreError, Table, Write};
+use rowhouse_store::{
+    Account, Batch, Command, Committed, Index, MessageAction, Queue, StoreError, Table, Write,
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -28,9 +30,9 @@ pub(crate) type Outcome = Result<Answer, StoreError>;
 /// What the committer can do.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Change entities.
+    /// Change entities and messages.
     Batch(Batch),
-    /// Change accounts or tables.
+    /// Change accounts, tables or queues.
     Change(Change),
     /// Delete some of what was dropped.
     Sweep(Chore),
@@ -40,6 +42,8 @@ pub(crate) enum Work {
     FreePages { vacuum: bool },
     /// Remove some changes that need not be kept.
     TrimLog,
+    /// Delete some messages that have expired.
+    Expire,
 }
 
 /// What the committer says; which variant follows from the work.
@@ -49,6 +53,7 @@ pub(crate) enum Answer {
     Table(Arc<Table>),
     Account(Arc<Account>),
     Index(Index),
+    Queue(Arc<Queue>),
     Done,
     Swept { finished: bool },
     FreePages { free: u64, total: u64 },
@@ -157,9 +162,20 @@ impl JobQueue {
 impl Work {
     fn commands(&self) -> usize {
         match self {
-            Self::Batch(batch) => batch.commands.len().max(1),
+            Self::Batch(batch) => {
+                let taken = |action: &MessageAction| match action {
+                    MessageAction::Take { limit, .. } => *limit,
+                    _ => 1,
+                };
+                let messages: usize = batch.messages.iter().map(|it| taken(&it.action)).sum();
+                (batch.commands.len() + messages).max(1)
+            }
             Self::Enter(entering) => entering.keys.len().max(1),
-            Self::Change(_) | Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => 1,
+            Self::Change(_)
+            | Self::Sweep(_)
+            | Self::FreePages { .. }
+            | Self::TrimLog
+            | Self::Expire => 1,
         }
     }
 
@@ -167,20 +183,31 @@ impl Work {
     fn bytes(&self) -> usize {
         const OVERHEAD: usize = 128;
         match self {
-            Self::Batch(batch) => batch.commands.iter().fold(OVERHEAD, |sum, command| {
-                let Command::Entity { key, write, .. } = command;
-                let record = match write {
-                    Write::Put(record) | Write::Restore(record) | Write::Merge(record) => {
-                        record.as_bytes().len()
-                    }
-                    Write::Delete => 0,
-                };
-                let keys = key.partition.as_str().len() + key.row.as_str().len();
-                sum + OVERHEAD + keys + record
-            }),
+            Self::Batch(batch) => {
+                let entities = batch.commands.iter().fold(OVERHEAD, |sum, command| {
+                    let Command::Entity { key, write, .. } = command;
+                    let record = match write {
+                        Write::Put(record) | Write::Restore(record) | Write::Merge(record) => {
+                            record.as_bytes().len()
+                        }
+                        Write::Delete => 0,
+                    };
+                    let keys = key.partition.as_str().len() + key.row.as_str().len();
+                    sum + OVERHEAD + keys + record
+                });
+                batch.messages.iter().fold(entities, |sum, command| {
+                    let text = match &command.action {
+                        MessageAction::Put { text, .. }
+                        | MessageAction::Update { text: Some(text), .. } => text.len(),
+                        MessageAction::Restore(message) => message.text.len(),
+                        _ => 0,
+                    };
+                    sum + OVERHEAD + text
+                })
+            }
             Self::Change(change) => OVERHEAD + change.bytes(),
             Self::Enter(entering) => OVERHEAD + entering.bytes(),
-            Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog => OVERHEAD,
+            Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog | Self::Expire => OVERHEAD,
         }
     }
 }
