@@ -14,7 +14,7 @@ mod table;
 
 pub use front::{Front, FrontConfig, PublicKey};
 pub use queue::{QueueHandler, QueueHandlerConfig};
-pub use table::{TableHandler, TableHandlerConfig};
+pub use table::{Outbox, TableHandler, TableHandlerConfig};
 
 use bytes::Bytes;
 use http_body_util::Full;

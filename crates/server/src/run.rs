@@ -15,7 +15,7 @@ use rowhouse_http::admin::{Admin, ClusterSource, Tokens};
 use rowhouse_http::listener::{Limits, Listener, Tls};
 use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{
-    Front, FrontConfig, QueueHandler, QueueHandlerConfig, TableHandler, TableHandlerConfig,
+    Front, FrontConfig, Outbox, QueueHandler, QueueHandlerConfig, TableHandler, TableHandlerConfig,
 };
 use rowhouse_service_account::AccountService;
 use rowhouse_service_backup::BackupService;
@@ -225,6 +225,7 @@ impl Server {
             front: Arc::clone(&front),
             tables: TableService::new(Arc::clone(&store)),
             secondary: replica.clone().map(TableService::new),
+            outbox: Outbox { queues: queues(Arc::clone(&store)), port: queue.local_addr().port() },
             stopping: stopped.clone(),
         });
         let queue_handler = QueueHandler::new(QueueHandlerConfig {

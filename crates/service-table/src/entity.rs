@@ -1,7 +1,9 @@
 //! Operations on entities: read one, change one, change several of a partition at once.
 
 use crate::{Caller, TableError, TableService};
-use rowhouse_store::{Batch, Command, Condition, StoreError, Table, Write};
+use rowhouse_store::{
+    Batch, Command, Committed, Condition, Message, MessageCommand, StoreError, Table, Write,
+};
 use rowhouse_types::{
     Access, EntityKey, Etag, Grant, LimitExceeded, Record, RecordRef, TableName, Timestamp,
 };
@@ -75,20 +77,25 @@ impl TableService {
     }
 
     /// An entity group transaction: every operation or none, of one table and partition, each
-    /// entity at most once. Returns the new Timestamps in order.
+    /// entity at most once. Commands of messages take effect with them, or not either; whether they are allowed was asked by
+    /// whoever made them.
     ///
-    /// A failure is a [`TableError::Operation`] that names the first operation at fault.
+    /// A failure is a [`TableError::Operation`] that names the first operation at fault; the positions of messages go on
+    /// where those of entities end.
     pub async fn transact(
         &self,
         caller: Caller<'_>,
         operations: Vec<Operation>,
-    ) -> Result<Vec<Timestamp>, TableError> {
-        let Some(first) = operations.first() else { return Ok(Vec::new()) };
+        messages: Vec<MessageCommand>,
+    ) -> Result<Transacted, TableError> {
         let mut rows = std::collections::HashSet::with_capacity(operations.len());
+        let first = operations.first();
         for (index, operation) in operations.iter().enumerate() {
             operation.authorize(caller).map_err(|error| error.at(index))?;
-            let together = operation.table.is_same(&first.table)
-                && operation.key.partition == first.key.partition;
+            let together = first.is_none_or(|first| {
+                operation.table.is_same(&first.table)
+                    && operation.key.partition == first.key.partition
+            });
             if !together {
                 return Err(TableError::DifferentPartitions.at(index));
             }
@@ -97,17 +104,37 @@ impl TableService {
             }
             operation.check_limits().map_err(|error| error.at(index))?;
         }
-        let table = self.table(caller, &first.table).await.map_err(|error| error.at(0))?;
-        let commands = operations.into_iter().map(|op| op.into_command(table.id)).collect();
-        match self.store.commit(Batch::new(commands)).await {
-            Ok(committed) => Ok(committed.timestamps),
+        let table = match first {
+            Some(first) => {
+                Some(self.table(caller, &first.table).await.map_err(|error| error.at(0))?)
+            }
+            None => None,
+        };
+        let commands = match &table {
+            Some(table) => operations.into_iter().map(|op| op.into_command(table.id)).collect(),
+            None => Vec::new(),
+        };
+        match self.store.commit(Batch { commands, messages }).await {
+            Ok(Committed { timestamps, messages, .. }) => Ok(Transacted { timestamps, messages }),
             Err(StoreError::Rejected { index, reason }) => {
                 let error = TableError::from(StoreError::rejected(reason));
-                Err(error.of_table(caller, &table).at(index))
+                Err(match &table {
+                    Some(table) => error.of_table(caller, table).at(index),
+                    None => error.at(index),
+                })
             }
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A transaction that took effect.
+#[derive(Clone, Debug)]
+pub struct Transacted {
+    /// The new Timestamps of the entities, in order.
+    pub timestamps: Vec<Timestamp>,
+    /// The messages that were put, in order.
+    pub messages: Vec<Message>,
 }
 
 impl TableError {

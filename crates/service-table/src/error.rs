@@ -80,6 +80,12 @@ pub enum TableError {
     /// There was no time to count them all.
     #[error("there are too many entities to count in time")]
     TooManyToCount,
+    /// A message beside the entities is for a queue that is not there any more.
+    #[error("the queue does not exist")]
+    QueueNotFound,
+    /// A message that is to be deleted beside the entities is not there, or somebody else has it now.
+    #[error("the message does not exist")]
+    MessageNotFound,
     /// The credentials do not cover it.
     #[error("{0}")]
     Denied(Denied),
@@ -142,7 +148,9 @@ impl From<StoreError> for TableError {
                 Conflict::IndexNotFound => Self::IndexNotFound,
                 Conflict::TooManyIndexes => Self::TooManyIndexes,
                 Conflict::UniqueAcrossNodes => Self::UniqueAcrossNodes,
-                Conflict::QueueNotFound | Conflict::QueueExists | Conflict::MessageNotFound => {
+                Conflict::QueueNotFound => Self::QueueNotFound,
+                Conflict::MessageNotFound => Self::MessageNotFound,
+                Conflict::QueueExists => {
                     let text = format!("an engine answered a change of entities with: {reason}");
                     Self::Unavailable(text.into())
                 }

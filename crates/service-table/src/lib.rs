@@ -20,7 +20,7 @@ mod watcher;
 
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use costly::CostlyQuery;
-pub use entity::{Action, Match, Operation};
+pub use entity::{Action, Match, Operation, Transacted};
 pub use error::TableError;
 pub use explain::{Explanation, RangeShape};
 pub use index::{IndexView, NewIndex};

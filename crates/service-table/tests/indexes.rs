@@ -374,7 +374,7 @@ async fn a_unique_index_refuses() {
     let grant = signature(KeyRange::partition("p9"));
     let refused = f.service.write(f.with(&grant), operation()).await;
     assert!(matches!(refused, Err(TableError::NotUnique { index: None })));
-    let refused = f.service.transact(f.with(&OWNER), vec![operation()]).await;
+    let refused = f.service.transact(f.with(&OWNER), vec![operation()], Vec::new()).await;
     let Err(TableError::Operation { index: 0, source }) = refused else { panic!("{refused:?}") };
     assert!(matches!(*source, TableError::NotUnique { index: Some(_) }));
     f.index("City", true).await.unwrap();

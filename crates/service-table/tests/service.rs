@@ -236,7 +236,7 @@ async fn a_range_clips_reads_and_refuses_writes() {
         assert!(matches!(write, Err(TableError::Denied(Denied::Operation))));
         let inside = operation("b", "x", Action::InsertOrReplace(record(1)));
         let batch = vec![inside, operation("a", "r", action)];
-        let write = f.service.transact(f.with(&grant), batch).await;
+        let write = f.service.transact(f.with(&grant), batch, Vec::new()).await;
         assert!(matches!(write, Err(TableError::Operation { index: 1, .. })), "{write:?}");
     }
     assert_eq!(f.query(&Grant::AccountKey, "", 10).await.0, ["a/r", "b/r", "c/r"]);
@@ -269,10 +269,11 @@ async fn every_operation_needs_its_letters() {
 async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
     let f = Fixture::new().await;
     let insert = |partition: &str, row: &str| operation(partition, row, Action::Insert(record(1)));
-    let transact = async |operations| match f.service.transact(f.owner(), operations).await {
-        Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
-        other => format!("{other:?}"),
-    };
+    let transact =
+        async |operations| match f.service.transact(f.owner(), operations, Vec::new()).await {
+            Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
+            other => format!("{other:?}"),
+        };
     let cases = [
         (vec![insert("p", "1"), insert("q", "1")], "1 DifferentPartitions"),
         (vec![insert("p", "1"), insert("p", "2"), insert("p", "1")], "2 DuplicateRow"),
@@ -291,7 +292,7 @@ async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
         assert!(f.query(&Grant::AccountKey, "", 10).await.0.is_empty(), "nothing of {expected}");
     }
     let mixed = vec![insert("p", "1"), Operation { table: table("PEOPLE"), ..insert("p", "2") }];
-    assert_eq!(f.service.transact(f.owner(), mixed).await.unwrap().len(), 2);
+    assert_eq!(f.service.transact(f.owner(), mixed, Vec::new()).await.unwrap().timestamps.len(), 2);
 }
 
 #[tokio::test]
@@ -351,7 +352,7 @@ async fn changes_are_told_from_where_one_was() {
         operation("p", "b", Action::Insert(record(2))),
         operation("p", "a", Action::Delete(Match::Any)),
     ];
-    f.service.transact(f.owner(), batch).await.unwrap();
+    f.service.transact(f.owner(), batch, Vec::new()).await.unwrap();
     let all = read(from(ChangesFrom::Beginning, 10)).await.unwrap();
     assert_eq!(told(&all), ["p/a", "p/b", "-p/a"]);
     assert!(!all.more);

@@ -291,7 +291,7 @@ fn bodies_of_messages() {
     };
     let parsing = "Error parsing Xml content";
     let python = |text: &str| format!("<?xml version='1.0' encoding='utf-8'?>\n{}", message(text));
-    let mut cases = vec![
+    let cases = [
         (python("a\u{1}b"), place(2, 29, parsing)),
         (python("\u{1}"), place(2, 28, parsing)),
         (python("&#1;"), place(2, 28, parsing)),
@@ -316,7 +316,6 @@ fn bodies_of_messages() {
             let details = "<MaxLimit>65536</MaxLimit>";
             Case { method, path, headers: &[], body, status, code, details }.check(&mut client);
         }
-        cases.retain(|(body, _)| !body.is_empty());
     }
     let nothing = Case {
         method: "POST",

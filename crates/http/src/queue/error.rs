@@ -161,7 +161,8 @@ fn place(error: XmlError, fault: Option<(usize, usize)>) -> Details {
     ]
 }
 
-fn queue(error: &QueueError) -> Answer {
+/// What the service says.
+pub(crate) fn queue(error: &QueueError) -> Answer {
     match error {
         QueueError::QueueNotFound => {
             answer(404, "QueueNotFound", "The specified queue does not exist.")

@@ -4,7 +4,7 @@
 //! permission, body, overload, and then whatever the services have to say.
 
 mod dispatch;
-mod error;
+pub(crate) mod error;
 pub(crate) mod router;
 
 pub(crate) use dispatch::{created, deleted};

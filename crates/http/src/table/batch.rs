@@ -6,13 +6,16 @@
 
 use super::dispatch::{Context, Echo, dispatch};
 use super::error::Failure;
+use super::outbox::Around;
 use super::reply::{self, ErrorForm, NOSNIFF};
 use super::router::{self, Operation, Route};
 use crate::front::head::{Head, Headers};
 use crate::front::refusal::Refusal;
 use crate::front::reply::{NO_CACHE, Reply};
+use crate::queue;
 use http::StatusCode;
-use rowhouse_service_table::TableError;
+use rowhouse_service_queue::{Caller as QueueCaller, MessageCommand, MessageOperation, QueueError};
+use rowhouse_service_table::{Operation as EntityOperation, TableError, Transacted};
 use rowhouse_types::{Etag, Timestamp};
 use rowhouse_wire::batch::{self, BatchError, Part, PartWriter, Request, ResponseWriter};
 use rowhouse_wire::media::{self, Metadata, Prefer};
@@ -40,12 +43,13 @@ pub(crate) fn parse<'a>(
 pub(crate) async fn run(
     cx: Context<'_>,
     prefix: &str,
+    around: Option<Around<'_>>,
     request: Result<Request<'_>, BatchError>,
     ids: &Ids,
 ) -> Result<Reply, Failure> {
     match request {
         Ok(Request::Changeset(_)) if cx.secondary => Err(Refusal::SecondaryWrite.into()),
-        Ok(Request::Changeset(parts)) => changeset(cx, prefix, &parts, ids).await,
+        Ok(Request::Changeset(parts)) => changeset(cx, prefix, around, &parts, ids).await,
         Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
         Err(BatchError::TooManyOperations) => {
             let failure = Failure::Batch(BatchError::TooManyOperations);
@@ -55,31 +59,98 @@ pub(crate) async fn run(
     }
 }
 
+/// What the answer to a part is made of, once the batch took effect.
+enum Due {
+    Entity { echo: Echo, level: Metadata, prefer: Option<Prefer> },
+    Put,
+    Deleted,
+}
+
+/// The operations of a changeset, with the positions of their parts.
+#[derive(Default)]
+struct Plan {
+    dues: Vec<Due>,
+    entities: Vec<EntityOperation>,
+    entity_parts: Vec<usize>,
+    messages: Vec<MessageOperation>,
+    message_parts: Vec<usize>,
+}
+
+impl Plan {
+    /// The part that the store knows by that position: entities first, then messages.
+    fn part(&self, position: usize) -> usize {
+        let parts = self.entity_parts.iter().chain(&self.message_parts);
+        parts.copied().nth(position).unwrap_or(position)
+    }
+
+    fn push_message(&mut self, part: usize, operation: MessageOperation) {
+        self.dues.push(match operation {
+            MessageOperation::Put { .. } => Due::Put,
+            MessageOperation::Delete { .. } => Due::Deleted,
+        });
+        self.messages.push(operation);
+        self.message_parts.push(part);
+    }
+
+    fn push_entity(
+        &mut self,
+        part: usize,
+        cx: Context<'_>,
+        operation: EntityOperation,
+        level: Metadata,
+        prefer: Option<Prefer>,
+    ) {
+        self.dues.push(Due::Entity { echo: Echo::of(cx.base, &operation, prefer), level, prefer });
+        self.entities.push(operation);
+        self.entity_parts.push(part);
+    }
+}
+
 async fn changeset(
     cx: Context<'_>,
     prefix: &str,
+    around: Option<Around<'_>>,
     parts: &[Part<'_>],
     ids: &Ids,
 ) -> Result<Reply, Failure> {
-    let mut operations = Vec::with_capacity(parts.len());
-    let mut echoes = Vec::with_capacity(parts.len());
+    let mut plan = Plan::default();
     for (index, part) in parts.iter().enumerate() {
-        let failure = match parse_write(cx, prefix, part) {
-            Ok((Operation::Write(operation), level, prefer)) => {
-                echoes.push((Echo::of(cx.base, &operation, prefer), level, prefer));
-                operations.push(operation);
-                continue;
+        let failure = if let Some(message) = around.and_then(|around| around.read(part)) {
+            match message {
+                Ok(operation) => {
+                    plan.push_message(index, operation);
+                    continue;
+                }
+                Err(failure) => failure,
             }
-            Ok((Operation::Refused(refused), ..)) => cx.refuse(refused).await,
-            Ok(_) => Failure::NotInBatch,
-            Err(failure) => failure,
+        } else {
+            match parse_write(cx, prefix, part) {
+                Ok((Operation::Write(operation), level, prefer)) => {
+                    plan.push_entity(index, cx, operation, level, prefer);
+                    continue;
+                }
+                Ok((Operation::Refused(refused), ..)) => cx.refuse(refused).await,
+                Ok(_) => Failure::NotInBatch,
+                Err(failure) => failure,
+            }
         };
         let failure = Failure::Part { index, source: Box::new(failure) };
         return Ok(failed(cx, &failure, Some(part), prefer_of(part), ids));
     }
-    let single = operations.len() == 1;
-    let timestamps = match cx.tables.transact(cx.caller(), operations).await {
-        Ok(timestamps) => timestamps,
+    let messages = match prepare(cx, around, &mut plan).await {
+        Ok(messages) => messages,
+        Err(QueueError::Operation { index, source }) => {
+            let index = plan.message_parts.get(index).copied().unwrap_or(index);
+            let part = parts.get(index);
+            let source = Box::new(super::outbox::failure(*source));
+            let failure = Failure::Part { index, source };
+            return Ok(failed(cx, &failure, part, part.and_then(prefer_of), ids));
+        }
+        Err(error) => return Err(super::outbox::failure(error)),
+    };
+    let entities = std::mem::take(&mut plan.entities);
+    let done = match cx.tables.transact(cx.caller(), entities, messages).await {
+        Ok(done) => done,
         Err(TableError::Operation { index, source }) => {
             // The original leaves the index out when a lone operation fails at execution.
             let executed = matches!(
@@ -87,10 +158,12 @@ async fn changeset(
                 TableError::EntityExists
                     | TableError::ResourceNotFound
                     | TableError::EtagMismatch
+                    | TableError::MessageNotFound
                     | TableError::NotUnique { .. }
             );
+            let index = plan.part(index);
             let part = parts.get(index);
-            let failure = if single && executed {
+            let failure = if parts.len() == 1 && executed {
                 Failure::Table(*source)
             } else {
                 Failure::Table(TableError::Operation { index, source })
@@ -99,22 +172,63 @@ async fn changeset(
         }
         Err(error) => return Err(error.into()),
     };
+    answers(cx, around, plan.dues, done, parts, ids)
+}
+
+/// Makes commands of the messages, which are then gone from the plan.
+async fn prepare(
+    cx: Context<'_>,
+    around: Option<Around<'_>>,
+    plan: &mut Plan,
+) -> Result<Vec<MessageCommand>, QueueError> {
+    match around {
+        Some(around) if !plan.messages.is_empty() => {
+            let caller = QueueCaller { account: cx.account.id, grant: cx.grant };
+            let messages = std::mem::take(&mut plan.messages);
+            around.outbox.queues.prepare(caller, messages).await
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The answers to all parts of a changeset that took effect.
+fn answers(
+    cx: Context<'_>,
+    around: Option<Around<'_>>,
+    dues: Vec<Due>,
+    done: Transacted,
+    parts: &[Part<'_>],
+    ids: &Ids,
+) -> Result<Reply, Failure> {
     let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
-    writer.reserve(echoes.iter().map(|(echo, ..)| room(echo)).sum());
-    let answered = echoes.into_iter().zip(parts).zip(timestamps);
-    for (((echo, level, prefer), part), timestamp) in answered {
-        let cx = Context { level, prefer, ..cx };
-        write_echo(&mut writer, part.inner_content_id(), cx, echo, timestamp)?;
+    writer.reserve(dues.iter().map(room).sum());
+    let (mut timestamps, mut messages) = (done.timestamps.into_iter(), done.messages.iter());
+    for (due, part) in dues.into_iter().zip(parts) {
+        let content_id = part.inner_content_id();
+        match due {
+            Due::Entity { echo, level, prefer } => {
+                let cx = Context { level, prefer, ..cx };
+                let timestamp = timestamps.next().unwrap_or_default();
+                write_echo(&mut writer, content_id, cx, echo, timestamp)?;
+            }
+            Due::Put => {
+                let message = messages.next().ok_or(Failure::Internal("no message to tell of"))?;
+                let version = around.map(|around| around.version).unwrap_or_default();
+                write_part(&mut writer, content_id, &queue::created(message, version));
+            }
+            Due::Deleted => write_part(&mut writer, content_id, &queue::deleted()),
+        }
     }
     Ok(accepted(writer))
 }
 
 /// About how many bytes the answer to a write takes.
-fn room(echo: &Echo) -> usize {
+fn room(due: &Due) -> usize {
     const LINES: usize = 448;
-    match echo {
-        Echo::Insert { location, .. } => LINES + 2 * location.len(),
-        Echo::Change | Echo::Delete => LINES,
+    match due {
+        Due::Entity { echo: Echo::Insert { location, .. }, .. } => LINES + 2 * location.len(),
+        Due::Put => 2 * LINES,
+        Due::Entity { .. } | Due::Deleted => LINES,
     }
 }
 

@@ -8,8 +8,10 @@ use crate::front::refusal::{
     self, Answer, PROCESSING, Refusal, answer, busy, denied, internal, invalid_input,
     invalid_parameter, timed_out, xml,
 };
+use crate::queue;
 use rowhouse_query::{FilterError, OrderError};
 use rowhouse_service_account::AccountError;
+use rowhouse_service_queue::QueueError;
 use rowhouse_service_table::TableError;
 use rowhouse_types::{NameError, PropertyError, limits};
 use rowhouse_wire::batch::BatchError;
@@ -74,6 +76,8 @@ pub(crate) enum Failure {
     IfNoneMatch(String),
     /// `If-Match` and `If-None-Match` together.
     BothConditions,
+    /// A message in a batch.
+    Message(queue::Failure),
     /// The parts of a batch.
     Batch(BatchError),
     /// An operation inside a batch that batches do not have.
@@ -168,6 +172,8 @@ impl Failure {
                 "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. \
                  Please specify either one of the headers or none of them.",
             ),
+            // Where tables complain there is no room for further elements.
+            Self::Message(failure) => failure.answer().0,
             Self::Batch(error) => batch(*error),
             Self::Xml(error) => xml(*error),
             Self::KeysMissing { account, table } => key_count(&format!("{account}.{table}")),
@@ -193,6 +199,7 @@ impl Failure {
             ) => Some(error.to_string()),
             Self::Internal(what) => Some((*what).to_owned()),
             Self::Part { source, .. } => source.detail(),
+            Self::Message(failure) => failure.detail(),
             _ => None,
         }
     }
@@ -263,6 +270,8 @@ fn table(error: &TableError) -> Answer {
             "The changes after this place are no longer kept, or the table is another one of the same \
              name. Ask with from=now for a new place, then read the whole table.",
         ),
+        TableError::QueueNotFound => queue::error::queue(&QueueError::QueueNotFound),
+        TableError::MessageNotFound => queue::error::queue(&QueueError::MessageNotFound),
         TableError::Denied(reason) => denied(*reason),
         TableError::Operation { source, .. } => table(source),
         TableError::Busy | TableError::Unavailable(_) => busy(),
@@ -419,6 +428,7 @@ wrap! {
     ResourceError => Resource,
     MediaError => Media,
     BatchError => Batch,
+    queue::Failure => Message,
     XmlError => Xml,
 }
 

@@ -11,8 +11,11 @@ mod explain;
 mod feed;
 mod head;
 mod index;
+mod outbox;
 mod reply;
 mod router;
+
+pub use outbox::Outbox;
 
 use crate::front::head::{Head, Headers};
 use crate::front::refusal::Refusal;
@@ -45,6 +48,8 @@ pub struct TableHandlerConfig {
     pub tables: TableService,
     /// The same on a copy that may be behind, for what is read at the secondary endpoint; without, `tables` is read there.
     pub secondary: Option<TableService>,
+    /// Where messages go that stand in a batch of entities.
+    pub outbox: Outbox,
     /// Turns true when the server stops: nobody waits for changes any longer.
     pub stopping: watch::Receiver<bool>,
 }
@@ -143,7 +148,14 @@ impl Service for TableHandler {
             let draw = || front.config.random.guid().to_string();
             let request_id = visit.request_id.to_owned();
             let ids = batch::Ids { request: request_id, batch: draw(), changeset: draw() };
-            return batch::run(cx, address.prefix, request, &ids).await;
+            // The original does not know messages here.
+            let around = (!strict).then_some(outbox::Around {
+                outbox: &self.config.outbox,
+                host: visit.host,
+                account: account.name.as_str(),
+                version: visit.version,
+            });
+            return batch::run(cx, address.prefix, around, request, &ids).await;
         }
         let _ticket = front.admission.enter(account.id, route.is_scan()).await?;
         let operation = router::operation(route, head, body, strict)?;
