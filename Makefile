@@ -90,7 +90,9 @@ queue: loadgen
 	target/release/loadgen queue --queued $(QUEUED) --passed $(PASSED) $(ARGS)
 
 archive:
-	ROWHOUSE_ARCHIVE_ROUNDS=$(ROUNDS) scripts/test archive$(if $(filter postgres,$(STORE)),-postgres)
+	scripts/setup python
+	cargo build --locked --release -p rowhouse-cli
+	$(if $(filter postgres,$(STORE)),tests/sdk/postgres.py run) .work/venv/bin/python tests/archive/run.py $(ROUNDS)
 
 copy-azurite:
 	scripts/setup python

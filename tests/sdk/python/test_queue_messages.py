@@ -195,7 +195,7 @@ def test_time_to_live(queue):
             queue.update_message(gone, visibility_timeout=0)
         with refused(404, "MessageNotFound"):
             queue.delete_message(gone)
-    assert queue.get_queue_properties().approximate_message_count == 2
+    assert queue.get_queue_properties().approximate_message_count >= 2      # what has expired may still be counted
     assert contents(queue.receive_messages(messages_per_page=32)) == ["forever", "long"]
 
 
@@ -205,7 +205,9 @@ def test_expires_while_taken(queue):
     time.sleep(2.2)
     with refused(404, "MessageNotFound"):
         queue.delete_message(got)
-    assert queue.get_queue_properties().approximate_message_count == 0
+    with refused(404, "MessageNotFound"):
+        queue.update_message(got, visibility_timeout=0)
+    assert queue.peek_messages(32) == []
 
 
 def test_receipts(queue_endpoint, queue):

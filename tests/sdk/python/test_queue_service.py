@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
-from azure.storage.queue import (CorsRule, Metrics, QueueAnalyticsLogging, QueueClient, QueueServiceClient, RetentionPolicy)
+from azure.storage.queue import CorsRule, Metrics, QueueAnalyticsLogging, QueueClient, RetentionPolicy
 
 import queue_raw as raw
 from helpers import refused
@@ -55,11 +55,10 @@ def test_properties_have_limits(properties, change):
 
 
 def test_statistics_come_from_the_secondary(queue_endpoint):
-    secondary = f"{queue_endpoint.split('://')[1]}-secondary"
-    credential = {"account_name": ACCOUNT, "account_key": KEY}
-    with QueueServiceClient(queue_endpoint, credential=credential, secondary_hostname=secondary, retry_total=0) as client:
-        stats = client.get_service_stats()
-    assert stats["geo_replication"]["status"] in ("live", "bootstrap", "unavailable")
+    """Asked by hand: the SDK makes an address of a path-style secondary that names the account twice."""
+    stats = raw.send(queue_endpoint + "-secondary", "GET", "/", query="restype=service&comp=stats")
+    assert stats.status == 200 and stats.element("Status") in ("live", "bootstrap", "unavailable"), stats
+    assert stats.element("LastSyncTime").endswith(" GMT") and stats.headers["content-type"] == "application/xml"
     primary = raw.send(queue_endpoint, "GET", "/", query="restype=service&comp=stats")
     assert primary.is_error(400, "InvalidQueryParameterValue")
 
