@@ -101,7 +101,10 @@ class Trial:
         try:
             self.disturb(number)
             last = self.worker("--once")
-            assert last.wait(FINISH_SECONDS) == 0, "the last worker failed"
+            try:
+                assert last.wait(FINISH_SECONDS) == 0, "the last worker failed"
+            finally:
+                last.kill()
         finally:
             stop.set()
             if watcher.ident:
