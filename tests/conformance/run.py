@@ -63,13 +63,19 @@ def replay():
             "listed": counts.get("expected", 0), "skipped": counts.get("skipped", 0)}
 
 
-def sdk(name, tls, service="table"):
-    """The tests of an SDK, path style and plain, or host style over TLS."""
+def sdk(name, tls):
     with Server(tls=tls) as server:
-        endpoints = {"table": (server.endpoint, server.host_endpoint), "queue": (server.queue_endpoint, server.queue_host_endpoint)}
-        endpoint = endpoints[service][tls]
+        endpoint = server.host_endpoint if tls else server.endpoint
         trust = ["--ca", server.certificate] if tls else []
-        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--service", service, "--endpoint", endpoint, *trust])
+        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--endpoint", endpoint, *trust])
+    return {"verified": True, "ok": ok, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
+
+
+def queue_sdk(name, host):
+    """Plain both times: the SDK tells the account from a host only in domains that begin with `core`, which no certificate covers."""
+    with Server() as server:
+        endpoint = server.queue_host_endpoint.replace(".queue.", ".queue.core.") if host else server.queue_endpoint
+        ok, report = run(f"sdk-{name}", server, [HERE / "python_sdk_suite.py", "--service", "queue", "--endpoint", endpoint])
     return {"verified": True, "ok": ok, **{k: report.get(k, 0) for k in ("passed", "failed", "listed", "skipped")}}
 
 
@@ -77,8 +83,8 @@ SUITES = {
     "replay": ("recordings, all checks", replay),
     "path": ("Python SDK's tests of tables, path style, http", lambda: sdk("path", tls=False)),
     "host": ("Python SDK's tests of tables, host style, https", lambda: sdk("host", tls=True)),
-    "queue-path": ("Python SDK's tests of queues, path style, http", lambda: sdk("queue-path", tls=False, service="queue")),
-    "queue-host": ("Python SDK's tests of queues, host style, https", lambda: sdk("queue-host", tls=True, service="queue")),
+    "queue-path": ("Python SDK's tests of queues, path style", lambda: queue_sdk("queue-path", host=False)),
+    "queue-host": ("Python SDK's tests of queues, host style", lambda: queue_sdk("queue-host", host=True)),
 }
 
 
