@@ -10,8 +10,10 @@ HOURS ?= 2
 SECONDS ?= 60
 ENTITIES ?= 10000000
 COPIED ?= 20000
+QUEUED ?= 1000000
+PASSED ?= 5000000
 
-.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale drill index overload copy-azurite loadgen
+.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale drill index queue archive overload copy-azurite loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -29,6 +31,8 @@ help:
 	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
 	@echo 'make drill         backup and restore at size, beside a plain copy and while clients read (ENTITIES=10000000)'
 	@echo 'make index         what an index saves a query, and costs others while it is built and kept (ENTITIES=1000000, STORE=postgres)'
+	@echo 'make queue         what a message costs in a full queue, and after many have passed (QUEUED=1000000, PASSED=5000000)'
+	@echo 'make archive       the worker of examples/archive, killed again and again, and its server (ROUNDS=20, STORE=postgres)'
 	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
 	@echo 'make overload      what healthy clients notice of thousands of others'
 
@@ -81,6 +85,14 @@ drill: loadgen
 index: ENTITIES := $(if $(filter file,$(origin ENTITIES)),1000000,$(ENTITIES))
 index: loadgen
 	target/release/loadgen index --entities $(ENTITIES) --store $(STORE) $(ARGS)
+
+queue: loadgen
+	target/release/loadgen queue --queued $(QUEUED) --passed $(PASSED) $(ARGS)
+
+archive:
+	scripts/setup python
+	cargo build --locked --release -p rowhouse-cli
+	$(if $(filter postgres,$(STORE)),tests/sdk/postgres.py run) .work/venv/bin/python tests/archive/run.py $(ROUNDS)
 
 copy-azurite:
 	scripts/setup python

@@ -11,9 +11,10 @@ mod machine;
 mod page;
 mod plot;
 mod postgres;
+mod queues;
 mod report;
 
-use crate::server::{Kind, Recipe};
+use crate::server::{Kind, Recipe, Service};
 use crate::workload::Workload;
 use crate::{Failure, Places};
 use compare::{Cell, Contestant};
@@ -80,6 +81,8 @@ pub(crate) struct Plan {
     seconds: f64,
     steady_seconds: f64,
     entities: u64,
+    /// In a queue of which messages are got.
+    messages: u64,
 }
 
 impl Plan {
@@ -94,6 +97,7 @@ impl Plan {
             seconds: if quick { 0.5 } else { 3.0 },
             steady_seconds: if quick { 1.0 } else { 30.0 },
             entities: if quick { 5_000 } else { 10_000 },
+            messages: if quick { 1_000 } else { 20_000 },
         }
     }
 
@@ -116,7 +120,10 @@ impl Bench {
         let plan = Plan::new(self.quick, &self.workloads);
         let recipes = [
             Some(self.places.rowhouse(&self.arguments)),
-            self.peer.as_ref().map(|installed| Recipe::Peer { installed: installed.clone() }),
+            self.peer.as_ref().map(|installed| Recipe::Peer {
+                installed: installed.clone(),
+                service: Service::Table,
+            }),
             Some(Recipe::Bare),
         ];
         fs::create_dir_all(&self.places.work)?;
@@ -139,8 +146,22 @@ impl Bench {
         let terms = (Workload::Onepartition, MANY);
         let one_partition = compare::alternate(std::slice::from_mut(one), &plan, terms.0, terms.1)?;
         drop(contestants);
-        let results = Results { machine, plan, cells, steady, one_partition };
+        let queues = self.compare_queues(&plan)?;
+        let results = Results { machine, plan, cells, steady, one_partition, queues };
         self.publish(&results)
+    }
+
+    /// Queues, unless only some workloads of tables were asked for.
+    fn compare_queues(&self, plan: &Plan) -> io::Result<Vec<Cell<queues::Load>>> {
+        if !self.workloads.is_empty() {
+            return Ok(Vec::new());
+        }
+        let peer = |installed: &PathBuf| Recipe::Peer {
+            installed: installed.clone(),
+            service: Service::Queue,
+        };
+        let recipes = [Some(self.places.rowhouse(&self.arguments)), self.peer.as_ref().map(peer)];
+        queues::compare(plan, recipes.into_iter().flatten().collect(), self.places.runs())
     }
 
     /// Latencies at a fixed share of the full rate, of the servers that do the work.
@@ -163,7 +184,8 @@ impl Bench {
         fs::create_dir_all(self.pages())?;
         fs::write(self.pages().join("performance.svg"), plot::draw(results, MANY))?;
         self.keep("", results, |old| report::page(results, old), &report::plain(results))?;
-        page::content(results.cells())
+        page::content(results.cells())?;
+        page::content(results.queues.iter())
     }
 
     /// Where pages for people go.

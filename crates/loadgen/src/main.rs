@@ -2,7 +2,7 @@
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
 //! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
-//! restore, `index` at what an index saves and costs, `overload` at too many clients. The unit is CPU time per operation,
+//! restore, `index` at what an index saves and costs, `queue` at full and busy queues, `overload` at too many clients. The unit is CPU time per operation,
 //! and results are ratios within one run: absolute figures belong to the machine. Servers are started by the tool, on
 //! fresh directories, and end with it.
 
@@ -42,6 +42,7 @@ mod load;
 mod measure;
 mod overload;
 mod process;
+mod queue;
 mod record;
 mod request;
 mod response;
@@ -76,6 +77,7 @@ enum Command {
     Scale(scale::Scale),
     Drill(drill::Drill),
     Index(index::Measure),
+    Queue(queue::Queue),
     Overload(overload::Overload),
     Latency(latency::Latency),
     Soak(soak::Soak),
@@ -141,6 +143,7 @@ fn main() -> ExitCode {
         Command::Scale(scale) => scale.run(),
         Command::Drill(drill) => drill.run(),
         Command::Index(index) => index.run(),
+        Command::Queue(queue) => queue.run(),
         Command::Overload(overload) => overload.run(),
         Command::Latency(latency) => latency.run(),
         Command::Soak(soak) => soak.run(),

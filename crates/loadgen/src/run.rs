@@ -7,7 +7,7 @@ use crate::fill::{fill, pieces};
 use crate::histogram::Histogram;
 use crate::measure::{Sample, Spent};
 use crate::process;
-use crate::server::{Recipe, Server};
+use crate::server::{Recipe, Server, Service};
 use crate::text::{Table, count, figure, megabytes};
 use crate::workload::{DATA, Operations, Workload};
 use crate::{Failure, Places};
@@ -78,7 +78,9 @@ impl Run {
 
     fn measure(&self) -> io::Result<()> {
         let recipe = match (&self.peer, self.bare) {
-            (Some(installed), _) => Recipe::Peer { installed: installed.clone() },
+            (Some(installed), _) => {
+                Recipe::Peer { installed: installed.clone(), service: Service::Table }
+            }
             (None, true) => Recipe::Bare,
             (None, false) => self.places.rowhouse(&self.arguments),
         };

@@ -36,13 +36,29 @@ pub(crate) enum Kind {
     Direct,
 }
 
+/// A service of the peer, which is a server of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    Table,
+    Queue,
+}
+
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Queue => "queue",
+        }
+    }
+}
+
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub(crate) enum Recipe {
     /// The binary of the product, and further arguments of `serve`.
     Rowhouse { binary: PathBuf, arguments: Vec<String> },
-    /// The directory in which the peer is installed.
-    Peer { installed: PathBuf },
+    /// The directory in which the peer is installed, and which of its services.
+    Peer { installed: PathBuf, service: Service },
     /// This program.
     Bare,
 }
@@ -102,6 +118,15 @@ impl Server {
         self.started_in
     }
 
+    /// Where it answers requests to queues.
+    pub(crate) fn queue_address(&self) -> io::Result<SocketAddrV4> {
+        if let Recipe::Peer { service: Service::Queue, .. } = self.recipe {
+            return Ok(self.address);
+        }
+        let address = read_ready_file(&self.directory.path().join(READY), "queue");
+        address.ok_or_else(|| io::Error::other("the server does not say where its queues are"))
+    }
+
     /// The URL of its admin listener, if it has one.
     pub(crate) fn admin(&self) -> Option<String> {
         let text = fs::read_to_string(self.directory.path().join(READY)).ok()?;
@@ -156,16 +181,20 @@ fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4,
         Recipe::Rowhouse { binary, arguments } => {
             let mut command = guard::guarded(binary)?;
             command.arg("serve").arg("--data").arg(&data).args(["--table-port", "0"]);
-            command.args(["--admin-port", "0", "--quiet", "--ready-file"]).arg(&ready);
+            command
+                .args(["--queue-port", "0", "--admin-port", "0", "--quiet", "--ready-file"])
+                .arg(&ready);
             command.args(arguments);
             (command, None)
         }
-        Recipe::Peer { installed } => {
+        Recipe::Peer { installed, service } => {
+            let name = service.name();
             fs::create_dir_all(&data)?;
             let port = free_port()?;
             let mut command = guard::guarded("node")?;
-            command.arg(installed.join("node_modules/azurite/dist/src/table/main.js"));
-            command.args(["--tableHost", "127.0.0.1", "--tablePort"]).arg(port.to_string());
+            command.arg(installed.join(format!("node_modules/azurite/dist/src/{name}/main.js")));
+            command.args([format!("--{name}Host"), "127.0.0.1".to_owned()]);
+            command.args([format!("--{name}Port"), port.to_string()]);
             command.arg("--location").arg(&data);
             command.args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"]);
             (command, Some(port))
@@ -203,7 +232,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 fn name(recipe: &Recipe) -> String {
     match recipe {
         Recipe::Rowhouse { binary, .. } => binary.display().to_string(),
-        Recipe::Peer { installed } => format!("the peer in {}", installed.display()),
+        Recipe::Peer { installed, .. } => format!("the peer in {}", installed.display()),
         Recipe::Bare => "the bare server".to_owned(),
     }
 }
@@ -220,7 +249,7 @@ fn wait_until_ready(
             if TcpStream::connect(address).is_ok() {
                 return Ok(address);
             }
-        } else if let Some(address) = read_ready_file(ready) {
+        } else if let Some(address) = read_ready_file(ready, "table") {
             return Ok(address);
         }
         if let Some(status) = child.try_wait()? {
@@ -233,11 +262,11 @@ fn wait_until_ready(
     }
 }
 
-/// The address of the Table service, once the file is complete.
-fn read_ready_file(path: &Path) -> Option<SocketAddrV4> {
+/// The address of a service, once the file is complete.
+fn read_ready_file(path: &Path, service: &str) -> Option<SocketAddrV4> {
     let text = fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))?;
     let value: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let url = value.get("table")?.as_str()?;
+    let url = value.get(service)?.as_str()?;
     url.strip_prefix("http://")?.trim_end_matches('/').parse().ok()
 }
 

@@ -99,6 +99,18 @@ pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{} MB", figure(bytes as f64 / 1e6))
 }
 
+/// Appends text as the value of a parameter of a URL.
+pub(crate) fn push_encoded(out: &mut Vec<u8>, text: &[u8]) {
+    for &byte in text {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use crate::drive::{Script, Verdict};
 use crate::entity::Key;
 use crate::request::{JSON, JSON_IF_EXISTS, NO_CONTENT, Requests};
 use crate::response::Answer;
+use crate::text::push_encoded;
 use memchr::memmem;
 use std::fmt;
 
@@ -328,21 +329,10 @@ pub(crate) fn go_on(query: &mut Vec<u8>, partition: &str, row: &str) {
         query.truncate(at);
     }
     query.extend_from_slice(mark);
-    push_encoded(query, partition);
+    push_encoded(query, partition.as_bytes());
     if !row.is_empty() {
         query.extend_from_slice(b"&NextRowKey=");
-        push_encoded(query, row);
-    }
-}
-
-fn push_encoded(out: &mut Vec<u8>, text: &str) {
-    for &byte in text.as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte);
-        } else {
-            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-        }
+        push_encoded(query, row.as_bytes());
     }
 }
 

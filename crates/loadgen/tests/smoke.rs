@@ -121,6 +121,19 @@ fn an_index_is_measured() {
 }
 
 #[test]
+fn queues_are_measured() {
+    let table = loadgen_with_aims("queue --queued 2000 --passed 3000 --messages 100 -c 4");
+    for step in [
+        "fresh queue: CPU",
+        "beside 2,000 queued: CPU, of that of a fresh queue",
+        "3,000 passed through: rate",
+        "after 3,000 passed and a restart: CPU, of that of a fresh queue",
+    ] {
+        assert!(table.contains(step), "{step}: {table}");
+    }
+}
+
+#[test]
 fn overload_is_measured() {
     let crowd = "--idle 20 --trickling 4 --eager 20 --max-connections 100";
     let table = loadgen_with_aims(&format!("overload {crowd} --rate 50 -s 0.5"));

@@ -2,6 +2,7 @@
 //
 // The binary is ROWHOUSE_BIN, or target/release/rowhouse of this repository. With ROWHOUSE_ENDPOINT the tests
 // run against something else that speaks the protocol, for comparison; what is ours alone is skipped then.
+// ROWHOUSE_QUEUE_ENDPOINT is the same for the tests of queues.
 // With ROWHOUSE_TEST_STORE=postgres each server has a new database; `../postgres.py run node --test` sees to it.
 
 import assert from "node:assert/strict";
@@ -15,6 +16,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { after, before } from "node:test";
 import { AzureNamedKeyCredential, TableClient, TableServiceClient } from "@azure/data-tables";
+import { QueueServiceClient, StorageSharedKeyCredential } from "@azure/storage-queue";
 
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 const START_MILLISECONDS = 20_000;
@@ -23,10 +25,12 @@ export const ACCOUNT = "devstoreaccount1";
 export const KEY =
   "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 export const credential = new AzureNamedKeyCredential(ACCOUNT, KEY);
-export const ours = !process.env.ROWHOUSE_ENDPOINT;
+export const queueCredential = new StorageSharedKeyCredential(ACCOUNT, KEY);
+export const ours = !process.env.ROWHOUSE_ENDPOINT && !process.env.ROWHOUSE_QUEUE_ENDPOINT;
 
 /** Options that every client here needs: plain HTTP, and no retries that would hide a failure. */
 export const OPTIONS = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
+export const QUEUE_OPTIONS = { retryOptions: { maxTries: 1 } };
 
 /** Variables for the server: where its data goes, if not into its directory. */
 function store() {
@@ -46,7 +50,8 @@ async function start() {
   const foreign = Object.entries(process.env).filter(([name]) => !name.startsWith("ROWHOUSE_"));
   const child = spawn(
     binary,
-    ["serve", "--data", join(scratch, "data"), "--table-port", "0", "--admin-port", "0", "--ready-file", ready],
+    ["serve", "--data", join(scratch, "data"), "--table-port", "0", "--queue-port", "0", "--admin-port", "0",
+      "--ready-file", ready],
     { stdio: ["ignore", log, log], env: { ...Object.fromEntries(foreign), ...store() } },
   );
   const exited = new Promise((resolve) => child.on("exit", (code) => resolve(code)));
@@ -57,6 +62,7 @@ async function start() {
     if (text.endsWith("\n")) {
       return {
         endpoint: `${JSON.parse(text).table}/${ACCOUNT}`,
+        queueEndpoint: `${JSON.parse(text).queue}/${ACCOUNT}`,
         async stop() {
           child.kill("SIGTERM");
           const code = await exited;
@@ -78,12 +84,20 @@ async function start() {
 const run = randomBytes(4).toString("hex");
 let numbers = 0;
 
-/** What a test file works with; `endpoint` and `service` are there once its tests run. */
+/** What a test file works with; the endpoints and the services are there once its tests run. */
 export const world = {
   endpoint: process.env.ROWHOUSE_ENDPOINT?.replace(/\/$/, ""),
+  queueEndpoint: process.env.ROWHOUSE_QUEUE_ENDPOINT?.replace(/\/$/, ""),
   service: undefined,
+  queues: undefined,
   /** A table name that no other test has. */
   name: () => `j${run}${++numbers}`,
+  /** A client of a fresh queue. */
+  async queue() {
+    const client = world.queues.getQueueClient(world.name());
+    await client.create();
+    return client;
+  },
   /** A client of a fresh table. */
   async table() {
     const client = new TableClient(world.endpoint, world.name(), credential, OPTIONS);
@@ -98,9 +112,10 @@ export function withServer() {
   before(async () => {
     if (ours) {
       server = await start();
-      world.endpoint = server.endpoint;
+      ({ endpoint: world.endpoint, queueEndpoint: world.queueEndpoint } = server);
     }
-    world.service = new TableServiceClient(world.endpoint, credential, OPTIONS);
+    if (world.endpoint) world.service = new TableServiceClient(world.endpoint, credential, OPTIONS);
+    if (world.queueEndpoint) world.queues = new QueueServiceClient(world.queueEndpoint, queueCredential, QUEUE_OPTIONS);
   });
   after(async () => server?.stop());
 }

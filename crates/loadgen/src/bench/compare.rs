@@ -18,16 +18,16 @@ use std::time::Duration;
 /// Connections that load the data.
 const LOADERS: usize = 4;
 
-/// What was measured for one workload and number of connections.
+/// What was measured for one workload, of tables or of queues, and number of connections.
 #[derive(Clone, Debug, serde::Serialize)]
-pub(super) struct Cell {
-    pub(super) workload: Workload,
+pub(super) struct Cell<W = Workload> {
+    pub(super) workload: W,
     pub(super) connections: usize,
     pub(super) samples: BTreeMap<Kind, Vec<Sample>>,
 }
 
-impl Cell {
-    pub(super) fn new(workload: Workload, connections: usize) -> Self {
+impl<W> Cell<W> {
+    pub(super) fn new(workload: W, connections: usize) -> Self {
         Self { workload, connections, samples: BTreeMap::new() }
     }
 
@@ -147,12 +147,12 @@ pub(super) fn alternate(
 }
 
 /// Measures contestants in turn, as often as the plan says.
-pub(super) fn in_turn(
+pub(super) fn in_turn<W>(
     plan: &Plan,
-    mut cell: Cell,
+    mut cell: Cell<W>,
     kinds: &[Kind],
     mut measure: impl FnMut(Kind) -> io::Result<Sample>,
-) -> io::Result<Cell> {
+) -> io::Result<Cell<W>> {
     for _ in 0..plan.repeats {
         for &kind in kinds {
             let sample = measure(kind)?;

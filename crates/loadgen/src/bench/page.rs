@@ -7,6 +7,7 @@ use crate::measure::Sample;
 use crate::server::Kind;
 use crate::text::{Table, figure};
 use crate::workload::Workload;
+use std::fmt::Display;
 use std::io;
 
 /// Between these lines of a page a person writes; what is there is kept.
@@ -21,8 +22,8 @@ const NAMES: [(Kind, &str); 4] = [
 ];
 
 /// A line about a cell that has just been measured.
-pub(super) fn progress(cell: &Cell) -> String {
-    let mut line = format!("{:10} {:>3}", cell.workload, cell.connections);
+pub(super) fn progress(cell: &Cell<impl Display>) -> String {
+    let mut line = format!("{:11} {:>3}", cell.workload, cell.connections);
     for (kind, name) in NAMES {
         if let Some(sample) = cell.median(kind) {
             line += &format!("  {name} {}/s", figure(sample.rate));
@@ -36,7 +37,7 @@ pub(super) fn progress(cell: &Cell) -> String {
 
 /// Fails if an answer was wrong, or if our own server did not serve a request. A peer that cannot keep a pace is slow and
 /// not wrong: the page tells how many requests it did not serve.
-pub(super) fn content<'a>(cells: impl Iterator<Item = &'a Cell>) -> io::Result<()> {
+pub(super) fn content<'a, W: 'a>(cells: impl Iterator<Item = &'a Cell<W>>) -> io::Result<()> {
     let mut samples = cells.flat_map(|cell| {
         cell.samples.iter().flat_map(|(kind, all)| all.iter().map(move |sample| (*kind, sample)))
     });

@@ -3,6 +3,7 @@
 use super::compare::Cell;
 use super::machine::Machine;
 use super::page::{self, shown};
+use super::queues;
 use super::{MANY, Plan, STEADY};
 use crate::measure::Sample;
 use crate::server::Kind;
@@ -19,10 +20,12 @@ pub(super) struct Results {
     pub(super) steady: Vec<Cell>,
     /// Inserts into a single partition of the product.
     pub(super) one_partition: Cell,
+    /// Messages through queues.
+    pub(super) queues: Vec<Cell<queues::Load>>,
 }
 
 impl Results {
-    /// Everything that was measured.
+    /// Everything that was measured of tables.
     pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.cells.iter().chain(&self.steady).chain([&self.one_partition])
     }
@@ -40,6 +43,7 @@ pub(super) fn plain(results: &Results) -> String {
     let percent = 100.0 * STEADY.1;
     out += &format!("latency at {percent:.0} % of the full rate, {} connections\n", STEADY.0);
     out += &steady(results).plain();
+    out += &format!("\nmessages through queues\n{}", queues::table(&results.queues).plain());
     out += "\npublished targets of the original\n";
     out += &targets(results).plain();
     out
@@ -103,6 +107,13 @@ fn targets(results: &Results) -> Table {
     row("operations/s on one account (mixed)", "20,000", mixed);
     let one = results.one_partition.median(Kind::Rowhouse).map(|sample| sample.rate);
     row("entities/s into one partition (single inserts)", "2,000", one);
+    let [queue, account] = queues::rates(&results.queues);
+    row(
+        "messages/s through one queue (put, got 32 at a time, deleted; 32 connections)",
+        "2,000",
+        queue,
+    );
+    row("messages/s through eight queues of one account (the same)", "20,000", account);
     table
 }
 
@@ -136,6 +147,12 @@ At {percent:.0} % of what each server can do with {steady_connections} connectio
 from when the request was due. `unserved` are requests that were refused or still waited at the end.
 
 {steady}
+## Queues
+
+Messages of 1 KiB. `CPU us` is the CPU time of the server per message. The peer keeps them in memory, as it does entities.
+
+{queues}
+{queue_meanings}
 ## Published targets of the original
 
 {targets}
@@ -149,8 +166,8 @@ from when the request was due. `unserved` are requests that were refused or stil
 ## How it is measured
 
 `{command}` builds the server and the load client, installs the peer (pinned) into `.work/` and runs all. One thread of
-the client keeps all connections, signs each request (Shared Key Lite) and checks each answer: the status, the
-entity that was asked for, the number of rows, every part of a batch. A wrong answer fails the run. Each server starts on an
+the client keeps all connections, signs each request (Shared Key Lite, for queues Shared Key) and checks each answer: the status, the
+entity that was asked for, the number of rows, every part of a batch, the text of a message and that nobody had it before. A wrong answer fails the run. Each server starts on an
 empty directory with {entities} entities of about 400 bytes of JSON, ten properties of mixed types, in partitions of 1,000
 rows; inserts go to a table of their own that is empty at the start of each pass. A server that is not being
 measured is paused. Answers are asked for as the official SDKs do, with minimal metadata.
@@ -168,6 +185,8 @@ workload on any server, bulk loading, the cost of size, overload.
         steady_connections = STEADY.0,
         steady_seconds = figure(plan.steady_seconds),
         steady = steady(results).markdown(),
+        queues = queues::table(&results.queues).markdown(),
+        queue_meanings = queues::meanings(),
         targets = targets(results).markdown(),
         entities = crate::text::count(plan.entities),
     )
@@ -180,6 +199,7 @@ mod tests {
     use super::*;
     use crate::drive::Tally;
     use crate::measure::Spent;
+    use crate::queue::messages::Work;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
@@ -193,12 +213,19 @@ mod tests {
             let samples = rates.into_iter().map(|(kind, rate)| (kind, sample(rate)));
             Cell { workload, connections: MANY, samples: samples.collect::<BTreeMap<_, _>>() }
         };
+        let through = |queues| {
+            let load = queues::Load { work: Work::Consumers16, queues };
+            let mut cell = Cell::new(load, 32);
+            cell.samples.insert(Kind::Rowhouse, sample(3_000 * queues as u64));
+            cell
+        };
         Results {
             machine: Machine::some(),
             plan: Plan::new(false, &[]),
             cells: Workload::COMPARED.map(cell).to_vec(),
             steady: vec![cell(Workload::Point)],
             one_partition: cell(Workload::Onepartition),
+            queues: vec![through(1), through(8)],
         }
     }
 
@@ -209,6 +236,18 @@ mod tests {
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(&words[..5], ["point", "64", "5,000", "50.0", "0.500"]);
         assert!(page::content(results().cells()).is_ok());
+    }
+
+    #[test]
+    fn queues_are_held_to_their_targets() {
+        let text = targets(&results()).plain();
+        let figures = |start: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(start)).unwrap();
+            line.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(figures("messages/s through one queue"), ["3,000", "2,000"]);
+        assert_eq!(figures("messages/s through eight queues"), ["24,000", "20,000"]);
+        assert!(page(&results(), "").contains("## Queues"));
     }
 
     /// Only a peer may be too slow for the pace, and nobody may answer wrongly.
