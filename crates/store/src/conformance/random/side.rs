@@ -1,6 +1,6 @@
 //! One of the two stores, and its answers in a form to compare.
 
-use super::super::fixture::{account, content, filter, key, resume_in};
+use super::super::fixture::{account, content, filter, key, number, put, resume_in, table, write};
 use super::super::indexed::built;
 use super::super::queued::listed;
 use super::post::{Posts, Told};
@@ -61,15 +61,23 @@ pub(super) struct Side {
     tags: BTreeMap<(TableId, EntityKey), Vec<Timestamp>>,
     /// When it all began.
     began: Timestamp,
+    /// A table that no step is about.
+    aside: TableId,
     pub(super) posts: Posts,
 }
 
 impl Side {
     pub(super) async fn new(store: Arc<dyn Store>, began: Timestamp) -> Self {
-        let account = account(&*store, "first").await.id;
+        let (first, second) = (account(&*store, "first").await, account(&*store, "second").await);
+        let (account, aside) = (first.id, table(&*store, second.id, "Aside").await);
         let tables = [TableId(1 << 40); TABLES.len()];
         let (indexes, tags, posts) = (BTreeMap::new(), BTreeMap::new(), Posts::default());
-        Self { store, account, tables, indexes, tags, posts, began }
+        Self { store, account, tables, indexes, tags, posts, began, aside }
+    }
+
+    /// Writes something that no step asks for: the time of the store is that of the clock, even if it is set back.
+    pub(super) async fn note_the_time(&self) {
+        write(&*self.store, put(self.aside, &key("p", "r"), number(0))).await;
     }
 
     /// The way of that number to find what the filter asks for, if there is any; beyond a few, the one of most parts.
