@@ -14,6 +14,7 @@ fn config(directory: &Path) -> Config {
     Config {
         data: directory.join("data"),
         table_port: 0,
+        queue_port: 0,
         admin_port: 0,
         quiet: true,
         ready_file: Some(directory.join("ready.json")),
