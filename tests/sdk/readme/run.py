@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the examples of the README, docs/extensions.md and docs/patterns.md as typed, against a server on the default port.
+"""Runs the examples of the README, docs/extensions.md and docs/patterns.md as typed, against a server on the default ports.
 
     run.py [PAGE...]
 
@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORK = ROOT / ".work" / "readme"
-DEFAULT_TABLE_PORT = 10002
+DEFAULT_TABLE_PORT, DEFAULT_QUEUE_PORT = 10002, 10001
 SECONDS = 60
 sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 from server import Server, binary  # noqa: E402  (the path above is what makes it importable)
@@ -67,7 +67,7 @@ def main():
     WORK.mkdir(parents=True)
     (WORK / "rowhouse").symlink_to(binary().resolve())
     (WORK / "node_modules").symlink_to(ROOT / "tests" / "sdk" / "js" / "node_modules")
-    with Server(table_port=DEFAULT_TABLE_PORT):
+    with Server(table_port=DEFAULT_TABLE_PORT, queue_port=DEFAULT_QUEUE_PORT):
         results = [run(number, *example) for number, example in enumerate(examples, 1)]
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed, 0 skipped")
     return 0 if all(results) else 1
