@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 8;
-/// A round lasts up to this long.
-const ROUND_MAX: Duration = Duration::from_millis(700);
+/// A round lasts about up to this long.
+const ROUND_MILLIS: u64 = 650;
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 4;
 const QUEUE: &str = "survivors";
@@ -92,9 +92,9 @@ fn check(history: &History) -> Vec<String> {
     }
     let mut ids: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     let puts = history.puts.iter().map(|put| (put.number, put.id.as_str()));
-    let taken = history.takes.iter().map(|take| (take.number, take.id.as_str()));
+    let had = history.takes.iter().map(|take| (take.number, take.id.as_str()));
     let left = history.left.iter().map(|(&number, id)| (number, id.as_str()));
-    for (number, id) in puts.chain(taken).chain(left) {
+    for (number, id) in puts.chain(had).chain(left) {
         ids.entry(number).or_default().insert(id);
     }
     for (number, ids) in ids {
@@ -121,7 +121,7 @@ fn check(history: &History) -> Vec<String> {
                 faults.push(format!(
                     "{} was had again {:?} before its visibility had passed",
                     first.number,
-                    first.until() - second.answered
+                    first.until().saturating_sub(second.answered)
                 ));
             }
         }
@@ -302,7 +302,7 @@ fn run(rounds: usize, seed: u64) -> (TestServer, World) {
         held: Mutex::default(),
     };
     for round in 0..rounds {
-        let length = ROUND_MAX * (below(&chance, 900) as u32 + 100) / 1000;
+        let length = Duration::from_millis(ROUND_MILLIS / 10 + below(&chance, ROUND_MILLIS));
         world.run(&mut server, seed ^ (round as u64) << 32, length);
         server.restart();
         let mut client = server.queue_client();

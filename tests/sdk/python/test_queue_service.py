@@ -102,7 +102,7 @@ def test_cross_origin_requests(queue_endpoint, properties, queue):
     assert real.status == 200 and real.headers["access-control-allow-origin"] == "http://a.example", real
     assert real.headers["vary"] == "Origin" and "x-ms-request-id" in real.headers["access-control-expose-headers"]
     other = raw.send(queue_endpoint, "GET", path, query="peekonly=true", headers={"Origin": "http://b.example"})
-    assert other.status == 200 and "access-control-allow-origin" not in other.headers and other.headers["vary"] == "Origin"
+    assert "access-control-allow-origin" not in other.headers, other
 
 
 def test_wrong_key(queue_endpoint, queue):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the examples of the README, docs/extensions.md and docs/patterns.md as typed, against a server on the default port.
+"""Runs the examples of the README, docs/extensions.md and docs/patterns.md as typed, against a server on the default ports.
 
     run.py [PAGE...]
 
