@@ -192,7 +192,7 @@ impl EmbeddedStore {
 
         let shared = Arc::new(Shared {
             tuning,
-            clock: Arc::clone(&clock),
+            clock,
             health: Health::default(),
             jobs: JobQueue::new(tuning),
             scans: Scans::default(),

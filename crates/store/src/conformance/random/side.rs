@@ -72,7 +72,7 @@ impl Side {
         let (account, aside) = (first.id, table(&*store, second.id, "Aside").await);
         let tables = [TableId(1 << 40); TABLES.len()];
         let (indexes, tags, posts) = (BTreeMap::new(), BTreeMap::new(), Posts::default());
-        Self { store, account, tables, indexes, tags, posts, began, aside }
+        Self { store, account, tables, indexes, tags, began, aside, posts }
     }
 
     /// Writes something that no step asks for: the time of the store is that of the clock, even if it is set back.
