@@ -83,6 +83,9 @@ impl Sweeper {
                 if let Some(&chore) = self.pending.front() {
                     if self.sweep(chore)? {
                         self.pending.pop_front();
+                        if let Chore::Messages(pile) = chore {
+                            self.shared.dead.forget(pile);
+                        }
                         swept = true;
                     }
                     self.pause(self.shared.tuning.sweep_pause)?;
@@ -104,8 +107,10 @@ impl Sweeper {
                 }
             }
             swept |= self.repeat(|| Work::TrimLog)?;
-            swept |= self.repeat(|| Work::Expire)?;
-            self.shared.dead.clear();
+            if self.repeat(|| Work::Expire)? {
+                swept = true;
+                self.shared.dead.clear();
+            }
             self.give_back(swept)?;
             self.pause(self.shared.tuning.free_pages_interval)?;
         }

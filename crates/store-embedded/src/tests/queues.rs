@@ -2,7 +2,7 @@
 
 use super::{eventually, open_with, table};
 use crate::tuning::Tuning;
-use crate::{EmbeddedStore, check};
+use crate::{EmbeddedStore, OpenError, check};
 use rowhouse_env::{Clock, SimulatedClock};
 use rowhouse_store::conformance::queued::{
     commit, deleting, done, peek, put, putting, queue, take, texts, updating,
@@ -49,8 +49,14 @@ fn number(directory: &Path, sql: &str) -> i64 {
     conn.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
+/// A process that another test is just starting has the lock as well, for a moment.
 fn problems(directory: &Path) -> Vec<String> {
-    check(directory, &mut |_| {}).unwrap().problems
+    loop {
+        match check(directory, &mut |_| {}) {
+            Err(OpenError::Locked { .. }) => std::thread::sleep(Duration::from_millis(5)),
+            report => return report.unwrap().problems,
+        }
+    }
 }
 
 /// By a drop, by a clear and by time; only what is gone, and its texts with it.

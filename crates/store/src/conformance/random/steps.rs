@@ -401,7 +401,13 @@ fn post() -> impl Strategy<Value = Step> {
     let changes = prop_oneof![4 => Just(Vec::new()), 1 => vec(change(), 1..3)];
     let few = select(vec![1..2usize, 1..2, 1..4]);
     let actions = few.prop_flat_map(|few| vec((queue(), action()), few));
-    (changes, actions).prop_map(|(changes, actions)| Step::Post(changes, actions))
+    (changes, actions).prop_map(|(changes, mut actions)| {
+        // A message comes back as it was told last, so nothing may happen to it in the same batch.
+        if let Some(at) = actions.iter().position(|(_, it)| matches!(it, Action::Restore(_))) {
+            actions = vec![actions.swap_remove(at)];
+        }
+        Step::Post(changes, actions)
+    })
 }
 
 fn queue_step() -> impl Strategy<Value = Step> {
