@@ -115,6 +115,9 @@ fn names_and_paths() {
     for path in ["orders/other", "orders/messages/a/b", "orders/Messages"] {
         Case { path, ..nowhere }.check(&mut client);
     }
+    for path in ["orders////x", "orders/messages/a//x", "orders/messages//a"] {
+        Case { method: "DELETE", path, ..nowhere }.check(&mut client);
+    }
     for path in ["orders?comp=%zz", "orders?comp=%FF", "or%zzders", "%FF"] {
         let code = "InvalidQueryParameterValue";
         Case { path, code, ..nowhere }.check(&mut client);

@@ -44,9 +44,12 @@ pub fn parse_queue_resource(raw_path: &str) -> Result<QueueResource, UriError> {
     }
     let mut segments = path.split('/').map(|segment| decode(segment).map(String::from));
     let mut next = || segments.next().transpose();
-    let (queue, second, third, fourth) = (next()?.unwrap_or_default(), next()?, next()?, next()?);
-    let given = |segment: Option<String>| segment.filter(|text| !text.is_empty());
-    let (third, more) = (given(third), given(fourth).is_some());
+    let (queue, second, third) = (next()?.unwrap_or_default(), next()?, next()?);
+    let third = third.filter(|text| !text.is_empty());
+    let mut more = false;
+    for segment in segments {
+        more |= !segment?.is_empty();
+    }
     Ok(match (second.as_deref(), third) {
         _ if more => QueueResource::Nothing(queue),
         (None | Some(""), None) => QueueResource::Queue(queue),
@@ -75,6 +78,11 @@ mod tests {
             ("/orders/messages/a%2Fb", Message { queue: "orders".into(), id: "a/b".into() }),
             ("/orders/messages/a/", Message { queue: "orders".into(), id: "a".into() }),
             ("/orders/messages/a/b", Nothing("orders".into())),
+            ("/orders/messages/a//b", Nothing("orders".into())),
+            ("/orders/messages//a", Nothing("orders".into())),
+            ("/orders////x", Nothing("orders".into())),
+            ("/orders////messages/a/b", Nothing("orders".into())),
+            ("/orders////", Queue("orders".into())),
             ("/orders/Messages", Nothing("orders".into())),
             ("/orders/other/x", Nothing("orders".into())),
             ("/or%64ers", Queue("orders".into())),
@@ -84,7 +92,7 @@ mod tests {
         for (path, expected) in cases {
             assert_eq!(parse_queue_resource(path), Ok(expected), "{path}");
         }
-        for path in ["/%", "/a/%zz", "/a/messages/%FF"] {
+        for path in ["/%", "/a/%zz", "/a/messages/%FF", "/a/messages/b///%"] {
             assert_eq!(parse_queue_resource(path), Err(UriError), "{path}");
         }
     }
