@@ -212,6 +212,16 @@ fn options_of_messages() {
             parameter("popreceipt", "invalid", "Invalid pop receipt format"),
         ),
         (
+            ("DELETE", "orders/messages?popreceipt=AAAA".to_owned()),
+            invalid,
+            parameter("popreceipt", "AAAA", "The receipt comes without a message"),
+        ),
+        (
+            ("DELETE", "orders/messages/?popreceipt=".to_owned()),
+            invalid,
+            parameter("popreceipt", "", "The receipt comes without a message"),
+        ),
+        (
             update("popreceipt=&visibilitytimeout=0"),
             invalid,
             parameter("popreceipt", "", "Invalid pop receipt format"),

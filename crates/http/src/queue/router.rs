@@ -192,7 +192,14 @@ pub(crate) fn route(head: &Head<'_>, account: &str, version: ApiVersion) -> Resu
             return Ok(Route::PutMessage(queue, times(head, version)?));
         }
         (QueueResource::Messages(_), "GET", _) => messages(head, queue, version)?,
-        (QueueResource::Messages(_), "DELETE", _) => Bare::ClearMessages(queue),
+        (QueueResource::Messages(_), "DELETE", _) => match head.query.get(RECEIPT) {
+            None => Bare::ClearMessages(queue),
+            // Whoever has a receipt means one message: an id that got lost must not cost all of them.
+            Some(receipt) => {
+                let (value, reason) = (receipt.to_owned(), "The receipt comes without a message");
+                return Err(Failure::Parameter { name: RECEIPT, value, reason });
+            }
+        },
         (QueueResource::Message { id, .. }, "PUT", _) => {
             let target = target(head, &id)?;
             let visibility = number(head, VISIBILITY)?.ok_or(Failure::Missing(VISIBILITY))?;
