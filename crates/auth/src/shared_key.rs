@@ -122,9 +122,14 @@ pub(crate) fn string_to_sign(
     Ok(text)
 }
 
-/// The one parameter that is part of the short form of a resource.
+/// The one parameter that is part of the short form of a resource, by the name that the service acts on: that of queues
+/// takes it in any case.
 pub(crate) fn push_comp(text: &mut String, request: &Request<'_>) -> Result<(), AuthError> {
-    let mut comps = request.query.iter().filter(|(name, _)| name == "comp");
+    let is_comp = |name: &str| match request.service {
+        Service::Table => name == "comp",
+        Service::Queue { .. } => name.eq_ignore_ascii_case("comp"),
+    };
+    let mut comps = request.query.iter().filter(|(name, _)| is_comp(name));
     if let Some((_, comp)) = comps.next() {
         text.push_str("?comp=");
         text.push_str(comp);

@@ -218,6 +218,28 @@ fn messages_expire_or_never() {
     assert_eq!(take(&mut client, "").remove(0).text, "ever");
 }
 
+/// Options are named in any case, as signatures have them.
+#[test]
+fn names_of_options_have_no_case() {
+    let (_server, mut client) = serve();
+    put(&mut client, "?MessageTtl=60", "x");
+    for _ in 0..2 {
+        assert_eq!(take(&mut client, "?PeekOnly=true&NumOfMessages=2").len(), 1, "not hidden");
+    }
+    let code = |client: &mut Client, method: &str, path: &str| {
+        let response = client.request(method, path, &[], b"");
+        (response.status, response.header("x-ms-error-code").map(str::to_owned))
+    };
+    assert_eq!(code(&mut client, "GET", "orders?COMP=metadata"), (200, None));
+    assert_eq!(code(&mut client, "GET", "orders?Comp=acl"), (200, None));
+    assert_eq!(code(&mut client, "GET", "?Comp=list"), (200, None));
+    assert_eq!(code(&mut client, "GET", "?Comp=properties&ResType=service"), (200, None));
+    let invalid = (400, Some("InvalidQueryParameterValue".to_owned()));
+    assert_eq!(code(&mut client, "DELETE", "orders?Comp=none"), invalid, "no plain delete");
+    assert_eq!(code(&mut client, "DELETE", "orders/messages?PopReceipt=AAAA"), invalid);
+    assert_eq!(take(&mut client, "?peekOnly=True").len(), 1, "all is there");
+}
+
 #[test]
 fn clearing_leaves_nothing() {
     let (_server, mut client) = serve();

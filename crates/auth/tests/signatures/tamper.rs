@@ -251,6 +251,24 @@ fn account_sas_fields() {
     }
 }
 
+/// The Queue service takes names of parameters in any case, so the short form signs `comp` in any case.
+#[test]
+fn comp_is_signed_in_any_case() {
+    let queue =
+        || signed(Scheme::SharedKeyLite, Sent::to_queue("PUT", "/devstoreaccount1/q1", "q1"));
+    assert!(queue().is_accepted());
+    assert_failed(&queue().query("comp", "acl"), "comp");
+    assert_failed(&queue().query("Comp", "acl"), "Comp");
+    let named = signed(
+        Scheme::SharedKeyLite,
+        Sent::to_queue("PUT", "/devstoreaccount1/q1", "q1").query("COMP", "acl"),
+    );
+    assert!(named.is_accepted());
+    assert_failed(&named.query("comp", "acl"), "twice");
+    let table = signed(Scheme::SharedKeyLite, Sent::new("PUT", "/devstoreaccount1/People"));
+    assert!(table.query("Comp", "acl").is_accepted(), "which means nothing to tables");
+}
+
 /// A line break within a field must not move text from one field into another.
 #[test]
 fn fields_cannot_be_shifted() {

@@ -172,7 +172,7 @@ pub(crate) fn route(head: &Head<'_>, account: &str, version: ApiVersion) -> Resu
     let queue = resource.queue().map(|name| QueueName::new(name).map_err(Failure::Name));
     let queue = queue.transpose()?;
     once_each(head)?;
-    let comp = head.query.get("comp");
+    let comp = option(head, "comp");
     let Some(queue) = queue else { return of_service(head, comp, account) };
     let bare = match (resource, head.method, comp) {
         (QueueResource::Queue(_), "PUT", None) => Bare::CreateQueue(queue, pairs(head)?),
@@ -192,7 +192,7 @@ pub(crate) fn route(head: &Head<'_>, account: &str, version: ApiVersion) -> Resu
             return Ok(Route::PutMessage(queue, times(head, version)?));
         }
         (QueueResource::Messages(_), "GET", _) => messages(head, queue, version)?,
-        (QueueResource::Messages(_), "DELETE", _) => match head.query.get(RECEIPT) {
+        (QueueResource::Messages(_), "DELETE", _) => match option(head, RECEIPT) {
             None => Bare::ClearMessages(queue),
             // Whoever has a receipt means one message: an id that got lost must not cost all of them.
             Some(receipt) => {
@@ -217,7 +217,7 @@ pub(crate) fn route(head: &Head<'_>, account: &str, version: ApiVersion) -> Resu
 
 /// What is asked of the service itself.
 fn of_service(head: &Head<'_>, comp: Option<&str>, account: &str) -> Result<Route, Failure> {
-    let service = head.query.get("restype") == Some("service");
+    let service = option(head, "restype") == Some("service");
     Ok(match (head.method, comp) {
         ("GET", Some("list")) => Route::Bare(Bare::ListQueues(list(head, account)?)),
         ("GET", Some("properties")) if service => Route::Bare(Bare::GetProperties),
@@ -304,6 +304,12 @@ fn once_each(head: &Head<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An option by its name in lower case, which is what a signature makes of it: whoever writes `PeekOnly` peeks.
+fn option<'a>(head: &'a Head<'_>, name: &str) -> Option<&'a str> {
+    let mut named = head.query.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    named.next().map(|(_, value)| value)
+}
+
 fn unknown_comp(comp: Option<&str>) -> Failure {
     let value = comp.unwrap_or_default().to_owned();
     Failure::Parameter { name: "comp", value, reason: "" }
@@ -316,7 +322,7 @@ fn pairs(head: &Head<'_>) -> Result<Metadata, Failure> {
 }
 
 fn list(head: &Head<'_>, account: &str) -> Result<ListQueues, Failure> {
-    let own = |name| head.query.get(name).map(str::to_owned);
+    let own = |name| option(head, name).map(str::to_owned);
     let max_results = match number(head, "maxresults")? {
         None => None,
         Some(number) if number.value < 1 => {
@@ -327,14 +333,14 @@ fn list(head: &Head<'_>, account: &str) -> Result<ListQueues, Failure> {
             Some(most.min(limits::QUEUES_PAGE_MAX))
         }
     };
-    let from = match head.query.get("marker") {
+    let from = match option(head, "marker") {
         None | Some("") => String::new(),
         Some(marker) => {
             let name = xml::queues::read_marker(account, marker).ok_or(Failure::Marker)?;
             name.to_owned()
         }
     };
-    let include = head.query.get("include").unwrap_or_default();
+    let include = option(head, "include").unwrap_or_default();
     let mut parts = include.split(',').map(str::trim).filter(|part| !part.is_empty());
     if let Some(part) = parts.clone().find(|part| !part.eq_ignore_ascii_case("metadata")) {
         return Err(Failure::Parameter { name: "include", value: part.to_owned(), reason: "" });
@@ -351,7 +357,7 @@ fn messages(head: &Head<'_>, queue: QueueName, version: ApiVersion) -> Result<Ba
         Some(number) => in_range("numofmessages", number, 1, most)?,
     };
     let limit = usize::try_from(limit).unwrap_or(limits::MESSAGES_MAX);
-    match head.query.get("peekonly") {
+    match option(head, "peekonly") {
         Some(value) if value.eq_ignore_ascii_case("true") => {
             return Ok(Bare::PeekMessages { queue, limit });
         }
@@ -419,7 +425,7 @@ fn together(hide: Option<u64>, live: u64) -> Result<Times, Failure> {
 
 /// The message of that id with the receipt of the request.
 pub(crate) fn target(head: &Head<'_>, id: &str) -> Result<Target, Failure> {
-    let text = head.query.get(RECEIPT).ok_or(Failure::Missing(RECEIPT))?;
+    let text = option(head, RECEIPT).ok_or(Failure::Missing(RECEIPT))?;
     let receipt = receipt::decode(text).map_err(|_| Failure::Parameter {
         name: RECEIPT,
         value: text.to_owned(),
@@ -443,7 +449,7 @@ impl Number<'_> {
 }
 
 fn number<'a>(head: &'a Head<'_>, name: &'static str) -> Result<Option<Number<'a>>, Failure> {
-    let Some(text) = head.query.get(name) else { return Ok(None) };
+    let Some(text) = option(head, name) else { return Ok(None) };
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
