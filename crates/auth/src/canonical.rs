@@ -65,7 +65,7 @@ pub(crate) fn string_to_sign(
     push_headers(&mut text, headers, version, blanks)?;
     text.extend(["/", request.account, path]);
     match scheme {
-        Scheme::SharedKey => push_parameters(&mut text, request.query),
+        Scheme::SharedKey => push_parameters(&mut text, request.query)?,
         Scheme::SharedKeyLite => push_comp(&mut text, request)?,
     }
     Ok(text)
@@ -110,9 +110,15 @@ fn push_reduced(text: &mut String, value: &str) {
     }
 }
 
-/// Every parameter by name, values of one name sorted and with commas between them.
-fn push_parameters(text: &mut String, query: &[(String, String)]) {
-    let lower = query.iter().map(|(name, value)| (name.to_lowercase(), value.as_str()));
+/// Every parameter by name, values of one name sorted and with commas between them. The service takes names in any case of
+/// ASCII and knows no other, so no others are folded.
+///
+/// Line breaks separate parameters: with one inside, a parameter could pass for two.
+fn push_parameters(text: &mut String, query: &[(String, String)]) -> Result<(), AuthError> {
+    if query.iter().any(|(name, value)| name.contains('\n') || value.contains('\n')) {
+        return Err(AuthError::Failed("a parameter of the URL holds a line break"));
+    }
+    let lower = query.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()));
     let mut parameters: Vec<_> = lower.collect();
     parameters.sort();
     let mut last: Option<&str> = None;
@@ -124,4 +130,5 @@ fn push_parameters(text: &mut String, query: &[(String, String)]) {
         }
         last = Some(name);
     }
+    Ok(())
 }

@@ -269,6 +269,25 @@ fn comp_is_signed_in_any_case() {
     assert!(table.query("Comp", "acl").is_accepted(), "which means nothing to tables");
 }
 
+/// Two parameters of a queue's URL cannot be made one, nor one be hidden behind a name that only looks the same.
+#[test]
+fn parameters_cannot_be_joined() {
+    let new = || Sent::to_queue("GET", "/devstoreaccount1/q1/messages", "q1");
+    let both = new().query("numofmessages", "2").query("peekonly", "true");
+    let good = signed(Scheme::SharedKey, both);
+    assert!(good.is_accepted());
+    for (name, value) in
+        [("numofmessages", "2\npeekonly:true"), ("numofmessages:2\npeekonly", "true")]
+    {
+        let mut joined = good.clone();
+        joined.query = vec![(name.to_owned(), value.to_owned())];
+        let answer = joined.verify(&[&key()]);
+        assert!(matches!(answer, Err(AuthError::Failed(_))), "{name}: {answer:?}");
+    }
+    let hidden = good.without_query("peekonly").query("pee\u{212A}only", "true");
+    assert_failed(&hidden, "a letter whose lower case is k");
+}
+
 /// A line break within a field must not move text from one field into another.
 #[test]
 fn fields_cannot_be_shifted() {
