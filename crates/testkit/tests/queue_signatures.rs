@@ -386,6 +386,29 @@ fn every_signed_header_is_signed() {
     }
 }
 
+/// The string to sign is echoed so that a client can compare, not so that anyone gets back all that a URL can hold.
+#[test]
+fn a_long_string_to_sign_is_cut() {
+    let server = serve();
+    let detail = |units: usize| {
+        let mut bad = signed(Scheme::SharedKey, SystemClock.now(), DEV_ACCOUNT);
+        bad.target = format!("{}&x={}", bad.target, "%C3%A9".repeat(units));
+        let response = ask(&server, &bad);
+        assert_eq!(answer(&response), (403, "AuthenticationFailed".into()));
+        let text = response.text();
+        let (_, rest) = text.split_once("<AuthenticationErrorDetail>").unwrap();
+        rest.split_once("</AuthenticationErrorDetail>").unwrap().0.to_owned()
+    };
+    let (short, long) = (detail(1000), detail(9000));
+    assert!(short.ends_with("é'."), "whole: {short}");
+    assert!(short.starts_with("The MAC signature") && long.starts_with("The MAC signature"));
+    assert!(
+        long.ends_with('é') && (8 * 1024 - 1..=8 * 1024).contains(&long.len()),
+        "{}",
+        long.len()
+    );
+}
+
 #[test]
 fn clocks_accounts_and_no_credentials() {
     let server = serve();

@@ -129,6 +129,9 @@ pub const RETENTION_DAYS_MAX: u32 = 365;
 
 /// Longest `x-ms-client-request-id` that is echoed, in characters. Azure.
 pub const CLIENT_REQUEST_ID_CHARS_MAX: usize = 1024;
+/// Longest `AuthenticationErrorDetail`, in bytes before it is escaped; what is longer is cut. Ours: nobody who is not known
+/// should get back all that a head can hold.
+pub const AUTHENTICATION_DETAIL_BYTES_MAX: usize = 8 * 1024;
 /// How far a signed date may be from the server's clock, in seconds. Azure: 15 minutes.
 pub const CLOCK_SKEW_SECONDS: u64 = 15 * 60;
 

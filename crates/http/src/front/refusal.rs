@@ -5,7 +5,7 @@
 use http::StatusCode;
 use rowhouse_auth::AuthError;
 use rowhouse_service_account::AccountError;
-use rowhouse_types::Denied;
+use rowhouse_types::{Denied, limits};
 use rowhouse_wire::uri::UriError;
 use rowhouse_wire::xml::XmlError;
 use std::borrow::Cow;
@@ -65,8 +65,13 @@ const NOT_AUTHENTICATED: &str = "Server failed to authenticate the request. Plea
     information in the www-authenticate header.";
 
 impl Refusal {
+    /// The detail echoes what was sent, so it is cut where it becomes long.
     pub(crate) fn auth(error: AuthError, detail: Option<String>) -> Self {
-        Self::Auth { error, detail: detail.map(Into::into) }
+        let detail = detail.map(|mut detail| {
+            detail.truncate(detail.floor_char_boundary(limits::AUTHENTICATION_DETAIL_BYTES_MAX));
+            detail.into()
+        });
+        Self::Auth { error, detail }
     }
 
     /// Status, code and message.
