@@ -63,9 +63,9 @@ pub(crate) fn is_own_name(name: &str) -> bool {
         || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// True if a page of that origin comes from this machine. An address proves nothing here: a stranger's page
-/// may well be served under one.
-pub(crate) fn is_own_origin(name: &str) -> bool {
+/// True if the name or address is one by which every machine means itself. Other addresses do not count: a stranger's
+/// page may well be served under one, and so may a stranger's service.
+pub(crate) fn is_loopback(name: &str) -> bool {
     match name.parse::<std::net::IpAddr>() {
         Ok(address) => address.is_loopback(),
         Err(_) => is_own_name(name),
@@ -130,8 +130,8 @@ mod tests {
         for foreign in ["example.org", "localhost.example.org", "127.0.0.1.example.org", ""] {
             assert!(!is_own_name(foreign), "{foreign}");
         }
-        assert!(is_own_origin("127.0.0.1") && is_own_origin("::1") && is_own_origin("localhost"));
-        assert!(!is_own_origin("203.0.113.5") && !is_own_origin("evil.example"));
+        assert!(is_loopback("127.0.0.1") && is_loopback("::1") && is_loopback("localhost"));
+        assert!(!is_loopback("203.0.113.5") && !is_loopback("evil.example"));
         assert_eq!(host_name("[::1]:80"), "::1");
         assert_eq!(host_name("a.b:80"), "a.b");
     }

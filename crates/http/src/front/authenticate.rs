@@ -77,7 +77,7 @@ fn guard_from_pages(
     origin: Option<&str>,
     extra_hosts: &[String],
 ) -> Result<(), Refusal> {
-    use super::address::{host_name, is_own_name, is_own_origin};
+    use super::address::{host_name, is_loopback, is_own_name};
     let extra = |name: &str| {
         let name = name.to_ascii_lowercase();
         extra_hosts.iter().map(|suffix| suffix.to_ascii_lowercase()).any(|suffix| {
@@ -87,7 +87,7 @@ fn guard_from_pages(
     let host = host_name(host);
     let origin_known = origin.is_none_or(|origin| {
         let name = host_name(origin.split_once("://").map_or(origin, |(_, rest)| rest));
-        is_own_origin(name)
+        is_loopback(name)
             || name.eq_ignore_ascii_case(host)
             || extra(name)
             || cors::origin_is_known(properties, origin)

@@ -77,9 +77,12 @@ impl Around<'_> {
 }
 
 /// The address and the query of a target that names the queue endpoint: a host with the label of queues, or the port of the
-/// endpoint on the host that the batch was sent to. What was sent to is never one: that is the table endpoint.
+/// endpoint on the host that the batch was sent to, which on this machine itself has several names. What was sent to is never one: that is the table endpoint.
 fn queue_address<'a>(target: &'a str, own_host: &str, port: u16) -> Option<(Address<'a>, &'a str)> {
     let (scheme, rest) = target.split_once("://")?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return None;
+    }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, rest) = rest.split_at(end);
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -88,8 +91,8 @@ fn queue_address<'a>(target: &'a str, own_host: &str, port: u16) -> Option<(Addr
     }
     let labelled = address::host_style_account(Service::Queue, host).is_some();
     let (name, own_name) = (address::host_name(host), address::host_name(own_host));
-    let own = |name| address::is_own_name(name);
-    let same_host = name.eq_ignore_ascii_case(own_name) || own(name) && own(own_name);
+    let both_local = address::is_loopback(name) && address::is_loopback(own_name);
+    let same_host = name.eq_ignore_ascii_case(own_name) || both_local;
     if labelled || same_host && port_of(scheme, host) == Some(port) {
         return Some((address::parse(Service::Queue, scheme, host, path), query));
     }
@@ -133,6 +136,16 @@ mod tests {
             ("https://a.queue.example.org:8/q", here, found("a", "/q", "")),
             ("http://box:10001/a/q", "box:10002", found("a", "/q", "")),
             ("http://box:10001?x", "box:10002", found("", "", "x")),
+            ("HTTP://127.0.0.1:10001/a/q", here, found("a", "/q", "")),
+            ("http://10.0.0.5:10001/a/q", "10.0.0.5:10002", found("a", "/q", "")),
+            ("http://10.0.0.6:10001/a/q", "10.0.0.5:10002", None),
+            ("http://10.0.0.5:10001/a/q", here, None),
+            ("http://127.0.0.1:10001/a/q", "10.0.0.5:10002", None),
+            ("ftp://127.0.0.1:10001/a/q", here, None),
+            ("ftp://a.queue.example.org/q", here, None),
+            ("://127.0.0.1:10001/a/q", here, None),
+            ("/a/t?x=http://127.0.0.1:10001/a/q", here, None),
+            ("/a/t(PartitionKey='http://a.queue.example.org/q',RowKey='')", here, None),
             ("http://127.0.0.1:10002/a/q", here, None),
             ("http://127.0.0.1:10001/a/q", "127.0.0.1:10001", None),
             ("http://other:10001/a/q", here, None),
