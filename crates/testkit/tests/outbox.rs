@@ -275,13 +275,10 @@ fn who_may() {
     let first =
         server.queue_client().request("POST", "orders/messages", &[], message("x").as_bytes());
     let target = target(&first.text());
-    let ask = |token: String| {
-        let parts = [
-            insert(&server, "a"),
-            put(&server, "orders/messages", "new"),
-            delete(&server, &target),
-        ];
-        let body = body(&parts);
+    let all =
+        [insert(&server, "a"), put(&server, "orders/messages", "new"), delete(&server, &target)];
+    let ask_for = |parts: &[Part], token: String| {
+        let body = body(parts);
         let request = format!(
             "POST /{DEV_ACCOUNT}/$batch?{token} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\
              Content-Type: multipart/mixed; boundary=batch_b\r\nContent-Length: {}\r\n\r\n{body}",
@@ -293,7 +290,8 @@ fn who_may() {
         let response = connection.receive("POST").unwrap();
         (statuses(&response), response.code())
     };
-    let account = |services: &str, letters: &str, types: &str| {
+    let ask = |token| ask_for(&all, token);
+    let account_token = |services: &str, letters: &str, types: &str| {
         let fields = AccountSasFields {
             version: "2019-02-02".into(),
             services: services.into(),
@@ -302,11 +300,17 @@ fn who_may() {
             expiry: "2099-01-01".into(),
             ..AccountSasFields::default()
         };
-        ask(sign::account_sas(DEV_ACCOUNT, &key, &fields).to_string())
+        sign::account_sas(DEV_ACCOUNT, &key, &fields).to_string()
     };
+    let account =
+        |services: &str, letters: &str, types: &str| ask(account_token(services, letters, types));
     let no = |code: &str| (vec![403], Some(code.to_owned()));
     assert_eq!(account("t", "raudp", "o"), no("AuthorizationServiceMismatch"));
     assert_eq!(account("q", "raudp", "o"), no("AuthorizationServiceMismatch"));
+    for messages in [&all[1..], &all[1..2], &all[2..]] {
+        let answer = ask_for(messages, account_token("q", "raudp", "o"));
+        assert_eq!(answer, no("AuthorizationServiceMismatch"), "messages alone");
+    }
     assert_eq!(account("qt", "a", "o"), no("AuthorizationPermissionMismatch"));
     assert_eq!(account("qt", "p", "o"), no("AuthorizationPermissionMismatch"));
     assert_eq!(account("qt", "ap", "sc"), no("AuthorizationResourceTypeMismatch"));

@@ -161,10 +161,8 @@ impl Grant {
         };
         match self {
             Self::AccountKey => Ok(()),
-            Self::AccountSignature { services, resource_types, permissions } => {
-                if !services.table {
-                    return Err(Denied::Service);
-                }
+            Self::AccountSignature { resource_types, permissions, .. } => {
+                self.check_service(Service::Table)?;
                 let right_type = match access {
                     ReadEntities | AddEntity | UpdateEntity | UpsertEntity | DeleteEntity => {
                         resource_types.object
@@ -208,6 +206,16 @@ impl Grant {
             }
             Self::QueueSignature { .. } => Err(Denied::Operation),
         }
+    }
+
+    /// Whether anything may be asked of the service: an account signature says so in `ss`.
+    pub fn check_service(&self, service: Service) -> Result<(), Denied> {
+        let Self::AccountSignature { services, .. } = self else { return Ok(()) };
+        let named = match service {
+            Service::Table => services.table,
+            Service::Queue => services.queue,
+        };
+        if named { Ok(()) } else { Err(Denied::Service) }
     }
 
     /// The keys that may be read or written; everything unless the signature names a range.

@@ -16,7 +16,7 @@ use crate::queue;
 use http::StatusCode;
 use rowhouse_service_queue::{Caller as QueueCaller, MessageCommand, MessageOperation, QueueError};
 use rowhouse_service_table::{Operation as EntityOperation, TableError, Transacted};
-use rowhouse_types::{Etag, Timestamp};
+use rowhouse_types::{Etag, Service, Timestamp};
 use rowhouse_wire::batch::{self, BatchError, Part, PartWriter, Request, ResponseWriter};
 use rowhouse_wire::media::{self, Metadata, Prefer};
 use rowhouse_wire::uri::Query;
@@ -117,10 +117,14 @@ async fn changeset(
     for (index, part) in parts.iter().enumerate() {
         let failure = if let Some(message) = around.and_then(|around| around.read(part)) {
             match message {
-                Ok(operation) => {
-                    plan.push_message(index, operation);
-                    continue;
-                }
+                // It came to the table endpoint, whatever it is about.
+                Ok(operation) => match cx.grant.check_service(Service::Table) {
+                    Ok(()) => {
+                        plan.push_message(index, operation);
+                        continue;
+                    }
+                    Err(denied) => TableError::Denied(denied).into(),
+                },
                 Err(failure) => failure,
             }
         } else {

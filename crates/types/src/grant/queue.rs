@@ -1,6 +1,6 @@
 //! What a request to the Queue service can need a permission for.
 
-use super::{Denied, Grant};
+use super::{Denied, Grant, Service};
 use crate::name::QueueName;
 
 /// Everything that a request to the Queue service can need a permission for.
@@ -50,10 +50,8 @@ impl Grant {
         };
         match self {
             Self::AccountKey => Ok(()),
-            Self::AccountSignature { services, resource_types, permissions } => {
-                if !services.queue {
-                    return Err(Denied::Service);
-                }
+            Self::AccountSignature { resource_types, permissions, .. } => {
+                self.check_service(Service::Queue)?;
                 let right_type = match access {
                     PeekMessages | PutMessage | TakeMessages | UpdateMessage | DeleteMessage
                     | ClearMessages => resource_types.object,
