@@ -175,6 +175,14 @@ fn all_or_none() {
             "MessageNotFound",
             1,
         ),
+        ("no message, alone", vec![delete(&server, &gone)], 404, "MessageNotFound", 0),
+        (
+            "no id, alone",
+            vec![delete(&server, "orders/messages/x?popreceipt=AAAA")],
+            404,
+            "MessageNotFound",
+            0,
+        ),
         (
             "no receipt",
             vec![ok.clone(), delete(&server, "orders/messages/x")],

@@ -218,6 +218,23 @@ fn messages_expire_or_never() {
     assert_eq!(take(&mut client, "").remove(0).text, "ever");
 }
 
+/// Clients must pair receipts with ids: one Get has one for all, the next Get another.
+#[test]
+fn messages_taken_together_share_a_receipt() {
+    let (_server, mut client) = serve();
+    for text in ["a", "b", "c"] {
+        put(&mut client, "", text);
+    }
+    let (two, one) = (take(&mut client, "?numofmessages=2"), take(&mut client, ""));
+    assert_eq!((two.len(), one.len()), (2, 1));
+    assert_eq!(two[0].receipt, two[1].receipt);
+    assert_ne!(two[0].receipt, one[0].receipt);
+    let crossed = Got { receipt: one[0].receipt.clone(), ..two[0].clone() };
+    assert_eq!(delete(&mut client, &crossed), not_found("MessageNotFound"));
+    assert_eq!(delete(&mut client, &two[0]).0, 204);
+    assert_eq!(delete(&mut client, &two[1]).0, 204, "the other is not gone with it");
+}
+
 /// Options are named in any case, as signatures have them.
 #[test]
 fn names_of_options_have_no_case() {

@@ -156,13 +156,12 @@ async fn changeset(
     let done = match cx.tables.transact(cx.caller(), entities, messages).await {
         Ok(done) => done,
         Err(TableError::Operation { index, source }) => {
-            // The original leaves the index out when a lone operation fails at execution.
+            // The original leaves the index out when a lone operation on an entity fails at execution.
             let executed = matches!(
                 *source,
                 TableError::EntityExists
                     | TableError::ResourceNotFound
                     | TableError::EtagMismatch
-                    | TableError::MessageNotFound
                     | TableError::NotUnique { .. }
             );
             let index = plan.part(index);
