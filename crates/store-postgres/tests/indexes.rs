@@ -111,17 +111,19 @@ fn what_expires_all_the_time_does_not_keep_a_build_from_its_end() {
         store.set_ttl(table, Some(ttl)).await.expect("it can be set");
         let stop = Arc::new(AtomicBool::new(false));
         let mut writers = JoinSet::new();
-        for writer in 0..4 {
+        for writer in 0..3 {
             let (store, stop) = (Arc::clone(store), Arc::clone(&stop));
             writers.spawn(async move {
                 let past = Timestamp::parse_iso("2020-01-01T00:00:00Z").expect("a time");
                 let past = record(&[("Until", ValueRef::DateTime(past))]);
-                for row in 0.. {
+                for row in 0..i32::MAX {
                     if stop.load(Ordering::SeqCst) {
                         break;
                     }
-                    let place = key(&format!("expired{writer}"), &(row % 1000).to_string());
-                    commit(&*store, vec![put(table, &place, past.clone())]).await.expect("put");
+                    let place = |n: i32| key(&format!("expired{writer}"), &format!("{row} {n}"));
+                    let batch = (0..5).map(|n| put(table, &place(n), past.clone())).collect();
+                    commit(&*store, batch).await.expect("put");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             });
         }
