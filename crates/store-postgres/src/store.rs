@@ -640,8 +640,7 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        let now = self.reader.clock.now();
-        Ok(Box::new(Frozen::take(self.reader.nodes.first(), now, self.now()).await?))
+        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
