@@ -11,7 +11,7 @@ use rowhouse_store::{
     Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
     StoreError, Table, TableId,
 };
-use rowhouse_types::{QueueName, Timestamp};
+use rowhouse_types::QueueName;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
