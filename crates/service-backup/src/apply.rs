@@ -94,8 +94,10 @@ impl Applier {
         Ok(())
     }
 
-    /// Commits what was collected, once fewer than so many batches are on their way.
+    /// Commits what was collected, once fewer than so many batches are on their way; once none is if there are messages
+    /// among it, whatever it was filled up with: others with messages may be among those.
     async fn send(&mut self, in_flight: usize) -> Result<(), BackupError> {
+        let in_flight = if self.batch.messages.is_empty() { in_flight } else { 1 };
         self.wait_until_fewer_than(in_flight).await?;
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
@@ -131,4 +133,42 @@ async fn commit(store: Arc<dyn Store>, batch: Batch) -> Result<(), StoreError> {
         }
     }
     Err(StoreError::Busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rowhouse_env::SystemClock;
+    use rowhouse_store::model::ModelStore;
+    use rowhouse_types::{Guid, RecordBuilder, Timestamp};
+
+    /// Batches of entities may overtake each other; one with messages waits for those before it, whoever fills it up.
+    #[tokio::test]
+    async fn messages_are_not_overtaken() {
+        let mut applier = Applier::new(Arc::new(ModelStore::new(Arc::new(SystemClock))));
+        let entities = async |applier: &mut Applier, count: usize| {
+            for n in 0..count {
+                let key = EntityKey::new("p", &n.to_string()).unwrap();
+                let record = RecordBuilder::new().finish(Timestamp::default());
+                applier.entity(TableId(1), key, record).await.unwrap();
+            }
+        };
+        entities(&mut applier, 2 * BATCH_COMMANDS).await;
+        assert_eq!(applier.in_flight.len(), 2);
+        applier.in_flight.abort_all();
+        while applier.in_flight.join_next().await.is_some() {}
+        applier.in_flight.spawn(async { Ok(()) });
+        let message = Message {
+            id: Guid([1; 16]),
+            text: "".into(),
+            inserted: Timestamp::default(),
+            expires: Timestamp::MAX,
+            visible: Timestamp::default(),
+            taken: 0,
+            receipt: Timestamp::default(),
+        };
+        applier.message(QueueId(1), message).await.unwrap();
+        entities(&mut applier, BATCH_COMMANDS - 1).await;
+        assert_eq!(applier.in_flight.len(), 1, "it waited for the one before");
+    }
 }

@@ -1,5 +1,5 @@
-//! When the entities of a table expire, in a backup. What had expired is in none; what expires later is, and is gone soon
-//! after it was restored.
+//! When the entities of a table expire, in a backup. What had expired is in it unless it was removed, because it comes back
+//! if it is to live longer; with what expires later it is gone soon after it was restored.
 
 use crate::fields::{Fields, Offence, Put};
 use rowhouse_store::{Store, StoreError, TableId, Ttl};

@@ -165,8 +165,10 @@ impl Committer {
         if tick <= draft.marks.tick {
             return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
         }
-        // A lone command that is rejected has written nothing, so there is nothing to take back.
-        let guarded = batch.commands.len() + batch.messages.len() > 1;
+        // A lone command that is rejected has written nothing, so there is nothing to take back. Unless it has what has
+        // expired give up its values: that can fail when the command itself is written.
+        let guarded = batch.commands.len() + batch.messages.len() > 1
+            || batch.commands.iter().any(|command| may_free(draft, command));
         if guarded {
             self.execute("SAVEPOINT batch")?;
         }
@@ -234,12 +236,14 @@ impl Committer {
         let mut expire = |draft: &mut Draft, key| {
             match self.command(expire(entering.table, key), draft, tick, now) {
                 Ok(_) => removed = true,
-                Err(Fault::Rejected(_)) => return Ok(false),
+                // What is damaged is not known to have expired.
+                Err(Fault::Rejected(_) | Fault::Corrupt(_)) => return Ok(false),
                 Err(fault) => return Err(fault),
             }
             Ok(true)
         };
-        let answer = build::enter(&self.conn, draft, entering, &mut expire)?;
+        let answer = build::enter(&self.conn, draft, entering, &mut expire);
+        // Also if it went no further: what is removed by then stays so.
         if removed {
             draft.marks.tick = tick;
             draft.marks.sequence += 1;
@@ -247,7 +251,7 @@ impl Committer {
                 log::append(&self.conn, draft.marks.sequence, tick, &draft.log)?;
             }
         }
-        Ok(answer)
+        answer
     }
 
     /// Runs a command of a batch and tells the Timestamp of its entity. `now` decides what has expired.
@@ -340,6 +344,14 @@ impl Committer {
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
+}
+
+/// Whether a command may have to remove other entities that have expired.
+fn may_free(draft: &Draft, Command::Entity { table, .. }: &Command) -> bool {
+    let table = draft.catalogue.table_by_id(*table);
+    table.is_some_and(|table| {
+        table.ttl.is_some() && table.indexes.iter().any(|index| index.keys.unique)
+    })
 }
 
 /// Removes what has expired. Refused if it has not, or is another by now.

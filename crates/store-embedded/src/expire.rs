@@ -6,7 +6,7 @@
 //!
 //! Nobody sees what has expired, so there is no hurry, and a table must not be read again and again for nothing. The next
 //! pass over it begins when the first of the entities that stayed expires, but no sooner than a minute after the last one,
-//! and ten times as long as that took: less than a tenth of the time is spent looking. It begins after an hour at the latest,
+//! and ten times as long as that took: less than a tenth of the time is spent on it. It begins after an hour at the latest,
 //! for what was written since.
 
 use crate::catalogue::Catalogue;
@@ -46,7 +46,7 @@ struct Pass {
     place: Position,
     /// When the first of those that stay expires.
     earliest: Option<Timestamp>,
-    /// How long looking took so far.
+    /// How long looking, removing and the pauses took so far.
     took: Duration,
 }
 
@@ -107,15 +107,20 @@ impl Sweeper {
                 Looked { expired: Vec::new(), finished: true }
             }
         };
-        pass.took += began.elapsed();
-        if looked.finished {
-            let wait = self.interval(&pass);
-            self.expiring.due.insert(table, Instant::now() + wait);
-        } else {
-            self.expiring.pass = Some(pass);
-        }
+        self.expiring.pass = Some(pass);
         let removed = !looked.expired.is_empty();
         self.remove(table, looked.expired)?;
+        self.pause(self.shared.tuning.sweep_pause)?;
+        // None if the entities expire otherwise by now: then everything is looked at again.
+        if let Some(mut pass) = self.expiring.pass.take() {
+            pass.took += began.elapsed();
+            if looked.finished {
+                let wait = self.interval(&pass);
+                self.expiring.due.insert(table, Instant::now() + wait);
+            } else {
+                self.expiring.pass = Some(pass);
+            }
+        }
         Ok(removed)
     }
 

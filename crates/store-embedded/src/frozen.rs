@@ -27,8 +27,6 @@ const PAGES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Frozen {
     place: u64,
-    /// When it was taken.
-    now: Timestamp,
     tick: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
@@ -43,7 +41,6 @@ impl Frozen {
         let marks = Marks::load(&conn)?;
         shared.readers.advance(marks.sequence);
         let catalogue = Catalogue::load(&conn)?;
-        let now = shared.clock.now();
         let scans = Arc::new(Scans::default());
         let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
         shared.frozen.fetch_add(1, Ordering::AcqRel);
@@ -53,7 +50,7 @@ impl Frozen {
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });
-        Ok(Self { place: marks.sequence, now, tick: marks.tick, catalogue, scans })
+        Ok(Self { place: marks.sequence, tick: marks.tick, catalogue, scans })
     }
 }
 
@@ -93,7 +90,8 @@ impl Snapshot for Frozen {
         if scan.through.is_some() {
             return Err(StoreError::rejected(Conflict::IndexNotFound));
         }
-        let now = self.now;
+        // What has expired is part of it: it may come back.
+        let (table, now) = (Table { ttl: None, ..Table::clone(&table) }, self.tick);
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
             scan::read(conn, &table, &scan, now, abandoned).map_err(Fault::into_store_error)
         };

@@ -78,7 +78,7 @@ impl Sweeper {
 
     fn work(&mut self) -> Result<std::convert::Infallible, Ended> {
         loop {
-            let mut swept = false;
+            let (mut swept, mut looked_after) = (false, Instant::now());
             while self.has_work() {
                 if let Some(&chore) = self.pending.front() {
                     if self.sweep(chore)? {
@@ -103,17 +103,26 @@ impl Sweeper {
                 }
                 if self.expiring.is_due() {
                     swept |= self.expire()?;
-                    self.pause(self.shared.tuning.sweep_pause)?;
+                }
+                // Large tables can be at it without an end: what is old must not gather meanwhile.
+                if self.shared.tuning.free_pages_interval <= looked_after.elapsed() {
+                    self.look_after(swept)?;
+                    (swept, looked_after) = (false, Instant::now());
                 }
             }
-            swept |= self.repeat(|| Work::TrimLog)?;
-            if self.repeat(|| Work::Expire)? {
-                swept = true;
-                self.shared.dead.clear();
-            }
-            self.give_back(swept)?;
+            self.look_after(swept)?;
             self.pause(self.shared.tuning.free_pages_interval)?;
         }
+    }
+
+    /// What is to be done now and then, whatever else there is to do: removes what is too old and gives space back.
+    fn look_after(&mut self, mut swept: bool) -> Result<(), Ended> {
+        swept |= self.repeat(|| Work::TrimLog)?;
+        if self.repeat(|| Work::Expire)? {
+            swept = true;
+            self.shared.dead.clear();
+        }
+        self.give_back(swept)
     }
 
     fn has_work(&self) -> bool {
@@ -181,7 +190,7 @@ impl Sweeper {
     }
 
     /// Returns free pages to the file system: after a sweep those it freed, otherwise only when they are
-    /// many, because the next writes would take them.
+    /// many, because the next writes would take them. For a short time only if there is something else to do.
     fn give_back(&mut self, swept: bool) -> Result<(), Ended> {
         let kept = self.shared.tuning.free_pages_kept;
         let counted = self.ask(Work::FreePages { vacuum: false })?;
@@ -189,7 +198,8 @@ impl Sweeper {
         if free <= kept || (!swept && free <= total / 4) {
             return Ok(());
         }
-        while kept < free && !self.has_work() {
+        let (began, share) = (Instant::now(), self.shared.tuning.free_pages_interval / 10);
+        while kept < free && (began.elapsed() < share || !self.has_work()) {
             if let Some(Answer::FreePages { free: left, .. }) =
                 self.ask(Work::FreePages { vacuum: true })?
             {

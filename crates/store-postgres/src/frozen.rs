@@ -11,7 +11,7 @@ use rowhouse_store::{
     Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
     StoreError, Table, TableId,
 };
-use rowhouse_types::{QueueName, Timestamp};
+use rowhouse_types::QueueName;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,8 +29,7 @@ const TABLES: usize = 1000;
 pub(crate) struct Frozen {
     session: Session,
     place: u64,
-    /// When it was taken, for entities and for messages that have expired since.
-    now: Timestamp,
+    /// When it was taken, for messages that have expired since.
     queue_now: Now,
     /// How many rows the next page may ask for: about as many as it has room for. What is asked for and does not fit
     /// has to be read all the same before the page after it.
@@ -44,11 +43,7 @@ impl fmt::Debug for Frozen {
 }
 
 impl Frozen {
-    pub(crate) async fn take(
-        pool: &Pool,
-        now: Timestamp,
-        queue_now: Now,
-    ) -> Result<Self, StoreError> {
+    pub(crate) async fn take(pool: &Pool, queue_now: Now) -> Result<Self, StoreError> {
         let session = pool.session().await?;
         let begin = async {
             // Before the view, which then has all of it.
@@ -60,7 +55,7 @@ impl Frozen {
             Ok((place, Now(row.map(|row| row.get(0)))))
         };
         let (place, queue_now) = begin.await.map_err(Fault::of_a_read)?;
-        Ok(Self { session, place, now, queue_now, rows: AtomicUsize::new(FIRST_ROWS) })
+        Ok(Self { session, place, queue_now, rows: AtomicUsize::new(FIRST_ROWS) })
     }
 }
 
@@ -95,9 +90,9 @@ impl Snapshot for Frozen {
             let known = catalogue::table_of(&self.session, table).await?;
             let known = known.ok_or(Conflict::TableNotFound)?;
             let number = catalogue::number(table).unwrap_or(-1);
-            let expiry = known.table.ttl.as_ref().map(|ttl| ttl.at(self.now));
             let placement = &known.table.placement;
-            let source = scan::Source { id: table, number, placement, expiry };
+            // What has expired is part of it: it may come back.
+            let source = scan::Source { id: table, number, placement, expiry: None };
             scan::page_within(&self.session, source, &scan).await
         };
         let page = read.await.map_err(Fault::of_a_read)?;

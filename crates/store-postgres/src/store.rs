@@ -105,7 +105,7 @@ impl PostgresStore {
         let Options { write_within, queue_clock, .. } = options;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
         let of_sweeper = Arc::clone(&membership);
-        let now = move || queue_now(queue_clock, || of_sweeper.now());
+        let now = move || Now::of(queue_clock, || of_sweeper.now());
         let mut background = vec![
             tokio::spawn(Arc::clone(&membership).keep_renewing()),
             tokio::spawn(sweep::keep_sweeping(pool.clone(), now)),
@@ -230,7 +230,7 @@ impl PostgresStore {
 
     /// What counts as now for messages that are read.
     fn now(&self) -> Now {
-        queue_now(self.queue_clock, || self.membership.now())
+        Now::of(self.queue_clock, || self.membership.now())
     }
 
     async fn commit_located(
@@ -271,7 +271,7 @@ impl PostgresStore {
         let alone = commands.is_empty() && queue::write::is_one_statement(messages);
         for attempt in 1.. {
             let tick = self.membership.tick_of(queue::write::places(messages)).await?;
-            let visible = queue_now(self.queue_clock, || tick.at);
+            let visible = Now::of(self.queue_clock, || tick.at);
             let floors = (self.queue_clock == QueueClock::Database).then_some(&self.floors);
             let work = Work { commands, messages, context: Context { now: visible, floors } };
             let done = if alone {
@@ -377,11 +377,6 @@ impl PostgresStore {
     }
 }
 
-/// What counts as now for messages.
-fn queue_now(clock: QueueClock, of_server: impl FnOnce() -> i64) -> Now {
-    Now((clock == QueueClock::Server).then(of_server))
-}
-
 /// Changes of messages that one statement does.
 async fn of_messages(session: &Session, work: Work<'_>, tick: Tick) -> Result<Outcome, Fault> {
     let messages = queue::write::run(session, work.messages, tick, work.context).await?;
@@ -415,6 +410,10 @@ impl Store for PostgresStore {
             return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
         let (commands, indexed) = self.locate(commands).await.map_err(Fault::of_a_read)?;
+        let mut clearing = queue::clear::begin(commands.is_empty(), &messages);
+        while let Some(place) = clearing {
+            clearing = self.in_time(queue::clear::step(&self.reader.nodes, place)).await?;
+        }
         let commit = self.commit_located(&commands, indexed.as_ref(), &messages);
         let outcome = self.in_time(commit).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
@@ -641,8 +640,7 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        let now = self.reader.clock.now();
-        Ok(Box::new(Frozen::take(self.reader.nodes.first(), now, self.now()).await?))
+        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {

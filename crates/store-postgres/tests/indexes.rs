@@ -11,11 +11,11 @@ use rowhouse_store::conformance::indexed::{
 };
 use rowhouse_store::{
     Batch, Condition, Conflict, Index, IndexState, Lookup, Page, Scan, Store, StoreError, TableId,
-    Write,
+    Ttl, Write,
 };
 use rowhouse_store_postgres::{PostgresReplica, PostgresStore, Url};
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::{Row, ValueRef};
+use rowhouse_types::{Row, Timestamp, ValueRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -94,6 +94,45 @@ fn every_server_keeps_an_index_that_one_declares() {
             for index in &indexes {
                 assert_agrees(&**store, table, index, "when all is quiet").await;
             }
+        }
+    });
+}
+
+/// Two living entities have one value while others expire all the time: the build ends, and the next one goes on.
+#[test]
+fn what_expires_all_the_time_does_not_keep_a_build_from_its_end() {
+    common::run(async {
+        let (_, stores, table) = servers(1).await;
+        let store = &stores[0];
+        for row in ["a", "b"] {
+            commit(&**store, vec![put(table, &key("living", row), number(1))]).await.expect("put");
+        }
+        let ttl = Ttl { property: Some("Until".into()), after: Duration::ZERO };
+        store.set_ttl(table, Some(ttl)).await.expect("it can be set");
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut writers = JoinSet::new();
+        for writer in 0..3 {
+            let (store, stop) = (Arc::clone(store), Arc::clone(&stop));
+            writers.spawn(async move {
+                let past = Timestamp::parse_iso("2020-01-01T00:00:00Z").expect("a time");
+                let past = record(&[("Until", ValueRef::DateTime(past))]);
+                for row in 0..i32::MAX {
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let place = |n: i32| key(&format!("expired{writer}"), &format!("{row} {n}"));
+                    let batch = (0..5).map(|n| put(table, &place(n), past.clone())).collect();
+                    commit(&*store, batch).await.expect("put");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+        }
+        let unique = declare(&**store, table, "one", unique_of(&["n"])).await;
+        assert_eq!(unique.state, IndexState::NotUnique);
+        ready(&**store, table, "by-n", index_of(&["n"])).await;
+        stop.store(true, Ordering::SeqCst);
+        while let Some(written) = writers.join_next().await {
+            written.expect("no writer panics");
         }
     });
 }

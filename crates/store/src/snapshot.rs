@@ -23,8 +23,8 @@ pub trait Snapshot: fmt::Debug + Send + Sync {
     /// All tables of the account, in the order of their folded names.
     async fn tables(&self, account: AccountId) -> Result<Vec<Arc<Table>>, StoreError>;
 
-    /// As [`crate::Store::scan`]; all pages are of the same moment, at which it is judged what has expired, too. Indexes are not part of it: tables name theirs, and a
-    /// [`Scan::through`] fails with [`crate::Conflict::IndexNotFound`].
+    /// As [`crate::Store::scan`]; all pages are of the same moment. What had expired by then and was not removed yet is there,
+    /// too: it comes back if it is to live longer. Indexes are not part of it: tables name theirs, and a [`Scan::through`] fails with [`crate::Conflict::IndexNotFound`].
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
 
     /// All queues of the account, in the order of their names.

@@ -10,8 +10,8 @@ use rowhouse_store::conformance::indexed::{
     assert_agrees, built, declare, index_of, ready, scan_through, unique_of,
 };
 use rowhouse_store::{Batch, Condition, Conflict, IndexState, Lookup, Scan, Store, StoreError};
-use rowhouse_store::{Take, Write};
-use rowhouse_types::Direction;
+use rowhouse_store::{Take, Ttl, Write};
+use rowhouse_types::{Direction, ValueRef};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -150,6 +150,48 @@ async fn damage_does_not_hold_up_a_build() {
     let store = open(directory.path(), small_steps());
     ready(&*store, things, "n", index_of(&["Number"])).await;
     assert_eq!(count(directory.path(), "SELECT count(*) FROM entries"), 495);
+}
+
+/// A lone command that takes the values of what has expired leaves nothing if that cannot be removed.
+#[tokio::test]
+async fn damage_of_what_expired_leaves_commands_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning::default());
+    let things = table(&*store, "Things").await;
+    let of = |number, flag| {
+        fixture::record(&[("Number", ValueRef::Int64(number)), ("Flag", ValueRef::Boolean(flag))])
+    };
+    ready(&*store, things, "unique", unique_of(&["Number"])).await;
+    ready(&*store, things, "flag", index_of(&["Flag"])).await;
+    commit(&*store, vec![put(things, "p", "old", of(1, true))]).await;
+    commit(&*store, vec![put(things, "p", "new", of(2, true))]).await;
+    store.close().await.unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    let sql = "SELECT record FROM entities WHERE rk = 'old'";
+    let mut bytes: Vec<u8> = conn.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(bytes.pop(), Some(1), "the flag");
+    bytes.push(2);
+    conn.execute("UPDATE entities SET record = ?1 WHERE rk = 'old'", [&bytes]).unwrap();
+    drop(conn);
+
+    let store = open(directory.path(), Tuning::default());
+    let ttl = Ttl { property: None, after: Duration::from_secs(1) };
+    store.set_ttl(things, Some(ttl)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    commit(&*store, vec![put(things, "p", "new", of(2, true))]).await;
+    assert!(store.get(things, &key("p", "new")).await.unwrap().is_some());
+    let sequence = "SELECT sequence FROM meta";
+    let before = count(directory.path(), sequence);
+    let refused = store.commit(Batch::of(put(things, "p", "new", of(1, true)))).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt(_))), "{refused:?}");
+    assert_eq!(count(directory.path(), sequence), before);
+    store.set_ttl(things, None).await.unwrap();
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(directory.path(), Tuning::default());
+    let new = store.get(things, &key("p", "new")).await.unwrap().unwrap();
+    assert_eq!(new.as_ref().get("Number").unwrap(), Some(ValueRef::Int64(2)));
 }
 
 /// However little time there is: through ranges of entries every page gets somewhere, and nothing is lost or repeated.

@@ -7,12 +7,12 @@ use rowhouse_env::{Clock, SimulatedClock};
 use rowhouse_store::conformance::queued::{
     commit, deleting, done, peek, put, putting, queue, take, texts, updating,
 };
-use rowhouse_store::{Batch, MessageAction, MessageCommand, QueueId, Store};
+use rowhouse_store::{Batch, MessageAction, MessageCommand, QueueId, Store, Ttl};
 use rowhouse_types::Timestamp;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn clock() -> Arc<SimulatedClock> {
     Arc::new(SimulatedClock::new(Timestamp::parse_iso("2026-01-01T00:00:00Z").unwrap()))
@@ -92,6 +92,30 @@ async fn messages_that_are_gone_are_swept() {
     assert_eq!(number(path, "SELECT count(*) FROM dropped_piles"), 0);
     let report = check(path, &mut |_| {}).unwrap();
     assert_eq!((report.queues, report.messages, report.problems), (1, 200, Vec::new()));
+}
+
+/// However long it takes to look for entities that have expired.
+#[tokio::test]
+async fn messages_expire_while_tables_are_looked_through() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let path = directory.path();
+    // A step every half second: the pass over the table takes twenty seconds at least.
+    let slow = Tuning { sweep_pause: Duration::from_millis(500), ..eager() };
+    let store = open(path, &clock, slow);
+    let jobs = jobs(&store).await;
+    let things = table(&*store, "Large").await;
+    super::fill(&store, things, 205, 0).await;
+    fill(&store, jobs, 30, Some(100)).await;
+    store
+        .set_ttl(things, Some(Ttl { property: None, after: Duration::from_hours(9999) }))
+        .await
+        .unwrap();
+    let set = Instant::now();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    clock.advance(Duration::from_secs(161));
+    eventually("they are swept", || number(path, "SELECT count(*) FROM messages") == 0).await;
+    assert!(set.elapsed() < Duration::from_secs(15), "they waited for the pass");
+    store.close().await.unwrap();
 }
 
 /// What was given up before a restart is swept after it.

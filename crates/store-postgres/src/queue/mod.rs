@@ -6,12 +6,14 @@
 //! that another one has given to somebody.
 
 pub(crate) mod catalogue;
+pub(crate) mod clear;
 pub(crate) mod expiry;
 pub(crate) mod floor;
 pub(crate) mod read;
 pub(crate) mod write;
 
 use crate::fault::Fault;
+use crate::options::QueueClock;
 use rowhouse_store::{Message, QueueId, StoreError};
 use rowhouse_types::{Guid, Timestamp};
 use tokio_postgres::Row;
@@ -28,6 +30,13 @@ const COLUMNS: &str = "id, text, inserted, expires, visible, taken, receipt";
 /// What counts as now for messages; the time of the database without.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now(pub(crate) Option<i64>);
+
+impl Now {
+    /// By that clock.
+    pub(crate) fn of(clock: QueueClock, of_server: impl FnOnce() -> i64) -> Self {
+        Self((clock == QueueClock::Server).then(of_server))
+    }
+}
 
 /// The id as the database has it, which also says where the queue lives; one that no queue has if it is none.
 pub(crate) fn number(queue: QueueId) -> i64 {

@@ -275,8 +275,8 @@ macro_rules! conformance_suite {
                 "The values that an expired entity has of a unique index are free, and it is gone for good when another entity takes them.";
             All ttl::indexes_are_built_without_what_expired
                 "A unique index that is declared later does not mind the values of expired entities.";
-            All ttl::snapshot_leaves_out_what_expired
-                "A snapshot leaves out what had expired when it was taken, and nothing else, however long it is read.";
+            All ttl::snapshot_has_what_comes_back
+                "A snapshot has what had not expired when it was taken, however long it is read, and what had if it comes back because it is to live longer.";
             SingleNode ttl::expired_entities_are_removed
                 "What has expired is removed in the background, also after a restart; the changes tell of it as of any delete.";
             All ttl::removing_spares_what_is_written_again
