@@ -19,7 +19,9 @@ use rowhouse_types::{Guid, Timestamp};
 use tokio_postgres::Row;
 
 /// What a statement takes for now, whose second value it is: that value, or else the time of the database.
-const NOW: &str = "coalesce($2::bigint, rowhouse.clock())";
+///
+/// Said without `coalesce`, in which Citus takes no function that is not immutable.
+const NOW: &str = "greatest($2::bigint, (1 - num_nonnulls($2::bigint)) * rowhouse.clock())";
 /// The last instant, as statements write it: [`Timestamp::MAX`].
 const LAST: &str = "3155378975999999999";
 /// The queue, if it is there.
