@@ -272,7 +272,7 @@ impl Committer {
         let effect = if found.indexes.is_empty() && found.ttl.is_none() {
             place.apply(condition, write, tick)?
         } else {
-            let expiry = found.ttl.as_ref().map(|ttl| ttl.at(now));
+            let expiry = found.ttl.as_ref().map(|ttl| ttl.at(now).sparing(tick));
             let judge = |before: Option<RecordRef<'_>>, after: Option<RecordRef<'_>>| {
                 entries::judge(conn, found, expiry, &key, before, after)
             };

@@ -25,6 +25,8 @@ pub struct Expiry<'a> {
     ttl: &'a Ttl,
     /// What is from then or before; none if nothing can be.
     last: Option<Timestamp>,
+    /// What was written by this commit has not, whatever it says.
+    spared: Option<Timestamp>,
 }
 
 impl Ttl {
@@ -43,7 +45,7 @@ impl Ttl {
     /// At that instant.
     pub fn at(&self, now: Timestamp) -> Expiry<'_> {
         let last = now.ticks().checked_sub(self.ticks()).and_then(Timestamp::from_ticks);
-        Expiry { ttl: self, last }
+        Expiry { ttl: self, last, spared: None }
     }
 
     /// When the entity expires, if ever.
@@ -62,8 +64,18 @@ impl Ttl {
 }
 
 impl Expiry<'_> {
+    /// For the commands of a commit of that Timestamp: they are judged by what had expired before it, and see what those before
+    /// them have written.
+    #[must_use]
+    pub fn sparing(self, commit: Timestamp) -> Self {
+        Self { spared: Some(commit), ..self }
+    }
+
     /// Whether the entity has expired.
     pub fn has_expired(&self, record: RecordRef<'_>) -> Result<bool, Corrupt> {
+        if self.spared == Some(record.timestamp()) {
+            return Ok(false);
+        }
         let Some(last) = self.last else { return Ok(false) };
         Ok(self.ttl.counted_from(record)?.is_some_and(|from| from <= last))
     }
