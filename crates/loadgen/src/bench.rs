@@ -81,8 +81,9 @@ pub(crate) struct Plan {
     seconds: f64,
     steady_seconds: f64,
     entities: u64,
-    /// In a queue of which messages are got.
+    /// In queues of which messages are got, and in those of the peer: filling them takes it long.
     messages: u64,
+    peer_messages: u64,
 }
 
 impl Plan {
@@ -97,7 +98,8 @@ impl Plan {
             seconds: if quick { 0.5 } else { 3.0 },
             steady_seconds: if quick { 1.0 } else { 30.0 },
             entities: if quick { 5_000 } else { 10_000 },
-            messages: if quick { 1_000 } else { 20_000 },
+            messages: if quick { 5_000 } else { 60_000 },
+            peer_messages: if quick { 1_000 } else { 2_000 },
         }
     }
 

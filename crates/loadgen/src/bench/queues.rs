@@ -1,10 +1,10 @@
 //! The queues of the product and of the peer, in turn on the same work.
 
-use super::Plan;
 use super::compare::{self, Cell};
 use super::page::{progress, shown};
+use super::{MANY, Plan};
 use crate::measure::Sample;
-use crate::queue::messages::{CONSUMERS, Work};
+use crate::queue::messages::Work;
 use crate::queue::site::Site;
 use crate::server::{Kind, Recipe, Server};
 use crate::text::Table;
@@ -15,6 +15,12 @@ use std::time::Duration;
 
 /// Queues over which the work on one account is spread.
 const QUEUES: usize = 8;
+/// Sixteen who get and delete, and as many as the connections of the results in short have room for.
+const CONSUMERS: [usize; 2] = [16, MANY / 2];
+/// Work whose rates the original has published.
+const THROUGH_ONE: Load = Load { work: Work::Consumers(CONSUMERS[0]), queues: 1 };
+const THROUGH_ACCOUNT: Load = Load { work: Work::Consumers(CONSUMERS[1]), queues: QUEUES };
+const GOT: Load = Load { work: Work::Get32, queues: QUEUES };
 
 /// Work, and on how many queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -25,7 +31,7 @@ pub(super) struct Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.work.name())
+        self.work.fmt(f)
     }
 }
 
@@ -51,9 +57,11 @@ impl Contestant {
         let length = Duration::from_secs_f64(plan.seconds);
         let count = match load.work {
             // What is got has to be there; when nothing is left, the time ends.
-            Work::Getdelete => {
-                site.fill(&queues, 0, plan.messages)?;
-                plan.messages
+            Work::Getdelete | Work::Get32 => {
+                let peer = self.server.kind() == Kind::Peer;
+                let stock = if peer { plan.peer_messages } else { plan.messages };
+                site.fill(&queues, 0, stock)?;
+                stock
             }
             _ => u64::MAX,
         };
@@ -78,10 +86,15 @@ pub(super) fn compare(
     let singles = [one(Work::Put), one(Work::Getdelete)].into_iter();
     let singles =
         singles.flat_map(|load| plan.connections.iter().map(move |&number| (load, number)));
-    let consumers =
-        [1, QUEUES].map(|queues| (Load { work: Work::Consumers16, queues }, 2 * CONSUMERS));
+    let spread = Load { work: Work::Consumers(CONSUMERS[0]), queues: QUEUES };
+    let many = [
+        (THROUGH_ONE, 2 * CONSUMERS[0]),
+        (spread, 2 * CONSUMERS[0]),
+        (THROUGH_ACCOUNT, 2 * CONSUMERS[1]),
+        (GOT, MANY),
+    ];
     let mut cells = Vec::new();
-    for (load, connections) in singles.chain(consumers) {
+    for (load, connections) in singles.chain(many) {
         let cell = compare::in_turn(plan, Cell::new(load, connections), &kinds, |kind| {
             let mut all = contestants.iter_mut();
             let one = all.find(|one| one.server.kind() == kind).expect("it is one of them");
@@ -93,10 +106,9 @@ pub(super) fn compare(
     Ok(cells)
 }
 
-/// Messages per second that go through one queue, and through those of one account.
-pub(super) fn rates(cells: &[Cell<Load>]) -> [Option<f64>; 2] {
-    [1, QUEUES].map(|queues| {
-        let wanted = Load { work: Work::Consumers16, queues };
+/// Messages per second that go through one queue, that are got from those of one account, and that go through them.
+pub(super) fn rates(cells: &[Cell<Load>]) -> [Option<f64>; 3] {
+    [THROUGH_ONE, GOT, THROUGH_ACCOUNT].map(|wanted| {
         let cell = cells.iter().find(|cell| cell.workload == wanted)?;
         cell.median(Kind::Rowhouse).map(|sample| sample.rate)
     })
@@ -132,8 +144,13 @@ pub(super) fn table(cells: &[Cell<Load>]) -> Table {
 /// What each kind of work is.
 pub(super) fn meanings() -> String {
     let mut table = Table::of_words(&["work", "a message is counted for"]);
-    for work in [Work::Put, Work::Getdelete, Work::Consumers16] {
-        table.push(vec![work.to_string(), work.meaning().to_owned()]);
+    for (name, work) in [
+        ("put", Work::Put),
+        ("getdelete", Work::Getdelete),
+        ("consumersN", Work::Consumers(0)),
+        ("get32", Work::Get32),
+    ] {
+        table.push(vec![name.to_owned(), work.meaning().to_owned()]);
     }
     table.markdown()
 }

@@ -25,33 +25,24 @@ pub(crate) enum Work {
     Put,
     /// Get one message and delete it.
     Getdelete,
-    /// Sixteen connections get 32 at a time and delete them, while all others put.
-    Consumers16,
+    /// So many connections get 32 at a time and delete them, while as many others put.
+    Consumers(usize),
+    /// Get 32 at a time and leave them hidden.
+    Get32,
     /// Get 32 at a time and delete them.
     Drain,
 }
 
-/// Connections of `consumers16` that get and delete.
-pub(crate) const CONSUMERS: usize = 16;
-
 impl Work {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Getdelete => "getdelete",
-            Self::Consumers16 => "consumers16",
-            Self::Drain => "drain",
-        }
-    }
-
     /// What counts once, for people.
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::Put => "put a message of 1 KiB",
             Self::Getdelete => "get one message and delete it: two requests",
-            Self::Consumers16 => {
-                "a message that was put, got 32 at a time by one of 16 connections, and deleted; latencies are those of puts"
+            Self::Consumers(_) => {
+                "a message that was put, got 32 at a time by one of so many connections, and deleted; as many others put; latencies are those of puts"
             }
+            Self::Get32 => "get 32 messages: one request",
             Self::Drain => "get 32 messages and delete them",
         }
     }
@@ -60,15 +51,21 @@ impl Work {
         match self {
             Self::Put => None,
             Self::Getdelete => Some(1),
-            Self::Consumers16 => (slot < CONSUMERS).then_some(MOST),
-            Self::Drain => Some(MOST),
+            Self::Consumers(number) => (slot < number).then_some(MOST),
+            Self::Get32 | Self::Drain => Some(MOST),
         }
     }
 }
 
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Self::Put => f.pad("put"),
+            Self::Getdelete => f.pad("getdelete"),
+            Self::Consumers(number) => f.pad(&format!("consumers{number}")),
+            Self::Get32 => f.pad("get32"),
+            Self::Drain => f.pad("drain"),
+        }
     }
 }
 
@@ -128,6 +125,11 @@ impl Messages {
             path: Vec::new(),
             body: Vec::new(),
         }
+    }
+
+    /// Messages that were got.
+    pub(crate) fn got(&self) -> u64 {
+        self.got
     }
 
     /// Messages that were deleted.
@@ -204,6 +206,9 @@ impl Messages {
             status(200)?;
             let most = self.work.gets(slot).expect("it has asked for messages");
             self.take(slot, answer.body, most)?;
+            if self.work == Work::Get32 {
+                self.slots[slot].taken.clear();
+            }
         } else {
             status(204)?;
             self.slots[slot].taken.pop();
@@ -343,6 +348,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_got_may_be_left_hidden() {
+        let mut messages = Messages::new(Work::Get32, &["q-1".to_owned()], 0, 3);
+        let get = ask(&mut messages, 0, true).unwrap();
+        assert!(get.contains("/q-1/messages?numofmessages=32&"), "{get}");
+        assert_eq!(messages.judge(0, &answer(200, &list(&[1, 2], 1))), Verdict::Done);
+        assert!(ask(&mut messages, 0, true).is_some(), "one is left");
+        assert_eq!(messages.judge(0, &answer(200, &list(&[0], 1))), Verdict::Done);
+        assert!(ask(&mut messages, 0, true).is_none());
+        assert_eq!((messages.got(), messages.deleted()), (3, 0));
+    }
+
+    #[test]
     fn wrong_answers_are_noticed() {
         let wrong: [(&str, u16, Vec<u8>); 6] = [
             ("none", 200, list(&[], 1)),
@@ -369,7 +386,7 @@ mod tests {
     #[test]
     fn producers_stand_beside_consumers() {
         let queues = ["q-1".to_owned(), "q-2".to_owned()];
-        let mut messages = Messages::new(Work::Consumers16, &queues, 5, u64::MAX);
+        let mut messages = Messages::new(Work::Consumers(16), &queues, 5, u64::MAX);
         assert!(ask(&mut messages, 1, true).unwrap().contains("/q-2/messages?numofmessages=32&"));
         assert_eq!(messages.judge(1, &answer(200, b"<QueueMessagesList />")), Verdict::Done);
         let put = ask(&mut messages, 16, true).unwrap();

@@ -1,6 +1,6 @@
 //! Queues of one server, and work on them.
 
-use super::messages::{CONSUMERS, Messages, Work};
+use super::messages::{Messages, Work};
 use crate::drive::{Driver, Pace, Script, Tally, Verdict};
 use crate::histogram::Histogram;
 use crate::measure::{Sample, Spent};
@@ -58,7 +58,6 @@ impl Site {
         length: Duration,
     ) -> io::Result<Sample> {
         let mut messages = Messages::new(work, queues, first, count);
-        let connections = if work == Work::Consumers16 { 2 * CONSUMERS } else { connections };
         let mut driver = Driver::open(self.address, connections)?;
         let before = Spent::so_far(Some(self.pid), None);
         let tally = driver.run(&mut messages, length, Pace::Closed)?;
@@ -71,9 +70,10 @@ impl Site {
 fn by_message(work: Work, tally: Tally, messages: &Messages) -> Tally {
     match work {
         Work::Put | Work::Getdelete => tally,
+        Work::Get32 => Tally { operations: messages.got(), ..tally },
         Work::Drain => Tally { operations: messages.deleted(), ..tally },
         // An answer with up to 32 messages has no latency that could be compared.
-        Work::Consumers16 => {
+        Work::Consumers(_) => {
             Tally { operations: messages.deleted(), reads: Histogram::default(), ..tally }
         }
     }
