@@ -756,7 +756,7 @@ fn looking_takes_bounded_time() {
     }
 }
 
-/// The examples of docs/formats/index.md: a change here breaks stored entries.
+/// The examples of docs/formats/index-entries.md: a change here breaks stored entries.
 #[test]
 fn format_is_frozen() {
     let string = |text: &str| Value::String(text.into());

@@ -6,7 +6,7 @@
 //! entry in the spans.
 //! The property tests in `tests/index.rs` hold us to that.
 //!
-//! `docs/formats/index.md` describes the bytes. Nothing here reads storage.
+//! `docs/formats/index-entries.md` describes the bytes. Nothing here reads storage.
 
 mod component;
 mod condition;
