@@ -9,8 +9,8 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 /// Manage the accounts of a running server.
 ///
-/// The server must run on this machine. The command reads the admin token from the server's data
-/// directory.
+/// Without TLS the server must run on this machine; '--admin https://...' names another. The command reads the
+/// admin token from the server's data directory, or from --admin-token-file.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct AccountCommand {

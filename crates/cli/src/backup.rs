@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Take a backup of a running server, or verify one.
 ///
-/// A backup holds all accounts, tables, policies, settings and entities as they were at one moment, while the
-/// server goes on. The keys of accounts are in it as they are stored: sealed, if the server has a master key.
+/// A backup holds all accounts, tables with their entities, queues with their messages, policies and settings as they
+/// were at one moment, while the server goes on. The keys of accounts are in it as they are stored: sealed, if the server has a master key.
 /// The file appears under its name when it is whole, and has been verified.
 #[derive(Debug, Args)]
 #[command(

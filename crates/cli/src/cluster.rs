@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 /// Look at the database or the cluster that a running server keeps its data in.
 ///
-/// The server must run on this machine. The command reads the admin token from the server's data
-/// directory.
+/// Without TLS the server must run on this machine; '--admin https://...' names another. The command reads the
+/// admin token from the server's data directory, or from --admin-token-file.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct ClusterCommand {

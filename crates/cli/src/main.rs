@@ -29,7 +29,7 @@ mod transfer;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A durable server that speaks the Azure Table storage protocol.
+/// A durable server that speaks the Azure Table and Queue storage protocols.
 #[derive(Debug, Parser)]
 #[command(
     name = "rowhouse",

@@ -154,8 +154,8 @@ options! {
     #[arg(long, value_name = "PORT", env = "ROWHOUSE_ADMIN_PORT", help_heading = "Network")]
     admin_port: u16,
 
-    /// A name by which clients call this server, such as storage.example.org. Repeat it, or
-    /// separate names by commas.
+    /// A name by which clients call this server, such as storage.example.org: the development account is answered
+    /// under it, and --tls-self-signed puts it into the certificate. Repeat it, or separate names by commas.
     #[arg(
         long, value_name = "NAME", env = "ROWHOUSE_HOST_SUFFIX", help_heading = "Network",
         value_delimiter = ','
@@ -170,8 +170,8 @@ options! {
     )]
     trust_forwarded: bool,
 
-    /// Answer as the original service does, without any extension: no functions and lists in filters, no
-    /// $orderby and $count, no change feed, no header that tells the plan of a query.
+    /// Answer as the original service does, without any extension (docs/extensions.md lists them) and without the
+    /// header that tells the plan of a query.
     #[arg(
         long, env = "ROWHOUSE_STRICT", help_heading = "Network", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
@@ -187,8 +187,8 @@ options! {
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_TLS_KEY", help_heading = "TLS")]
     tls_key: PathBuf,
 
-    /// Make a certificate for localhost and *.table.localhost; clients must be told to trust
-    /// tls-cert.pem in the data directory.
+    /// Make a certificate for localhost, *.table.localhost, *.queue.localhost and the names of --host-suffix; clients
+    /// must be told to trust tls-cert.pem in the data directory.
     #[arg(
         long, env = "ROWHOUSE_TLS_SELF_SIGNED", help_heading = "TLS", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",

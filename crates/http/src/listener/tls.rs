@@ -104,8 +104,8 @@ impl Tls {
 
     /// Makes a certificate for this machine that signs itself, or takes the one made earlier.
     ///
-    /// It is good for `localhost`, the loopback addresses, every account under `table.localhost`,
-    /// and `names`. The certificate lies in `directory` as `tls-cert.pem`, so that clients can be
+    /// It is good for `localhost`, the loopback addresses, every account under `table.localhost`
+    /// and `queue.localhost`, and `names`. The certificate lies in `directory` as `tls-cert.pem`, so that clients can be
     /// told to trust it.
     pub fn self_signed(
         directory: &Path,
