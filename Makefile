@@ -1,5 +1,5 @@
 # What a developer types. Each target brings what it needs; only PostgreSQL is installed outside this directory, as root.
-# Needed beforehand: Rust, a C and C++ compiler, Python 3.11 or later, Node 20 or later with npm.
+# Needed beforehand: Rust 1.95 or later and a C compiler; for the tests a C++ compiler, Python 3.11 or later, Node 20 or later with npm.
 
 DATA ?= rowhouse-data
 FUZZ_SECONDS ?= 60
