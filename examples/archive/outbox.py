@@ -3,11 +3,13 @@
 The SDK has no words for messages in a batch, so the request is written and signed here: about as much as a batch takes.
 """
 import base64
+import datetime
 import email.utils
 import hashlib
 import hmac
 import http.client
 import json
+import math
 import re
 import uuid
 from urllib.parse import quote, urlsplit
@@ -15,7 +17,29 @@ from xml.sax.saxutils import escape
 
 
 class Refused(Exception):
-    """Nothing of the batch was done."""
+    """Nothing of the batch was done, and trying again would not help by itself."""
+
+
+def wire(entity):
+    """An entity that the SDK has read, as JSON of the protocol: every type is kept."""
+    said = {}
+    for name, value in entity.items():
+        kind = None
+        if isinstance(value, tuple):            # of the SDK: a value that Python has no type for, and its type
+            value, kind = str(value[0]), str(getattr(value[1], "value", value[1]))
+        elif isinstance(value, datetime.datetime):
+            exact = getattr(value, "tables_service_value", None)
+            value, kind = exact or value.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "Edm.DateTime"
+        elif isinstance(value, uuid.UUID):
+            value, kind = str(value), "Edm.Guid"
+        elif isinstance(value, bytes):
+            value, kind = base64.b64encode(value).decode(), "Edm.Binary"
+        elif isinstance(value, float):
+            value, kind = value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN"), "Edm.Double"
+        said[name] = value
+        if kind:
+            said[f"{name}@odata.type"] = kind
+    return json.dumps(said)
 
 
 class Outbox:
@@ -26,7 +50,8 @@ class Outbox:
     # The parts of a batch: method and URL, headers, body.
 
     def insert(self, table, entity):
-        return f"POST {self.tables}/{table}", ["Content-Type: application/json", "Prefer: return-no-content"], json.dumps(entity)
+        """`entity` is what `wire` has made of one."""
+        return f"POST {self.tables}/{table}", ["Content-Type: application/json", "Prefer: return-no-content"], entity
 
     def remove(self, table, partition, row, etag):
         keys = ",".join(f"{name}='{quote(text.replace(chr(39), chr(39) * 2), safe='')}'"
@@ -42,7 +67,7 @@ class Outbox:
         return f"DELETE {url}", [], ""
 
     def commit(self, *parts):
-        """All of it, or Refused. Any other exception means that nobody knows: ask again later, the message tells."""
+        """All of it, or Refused. Any other exception means that nobody knows: the message comes back and tells."""
         batch, changeset = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
         lines = [f"--{batch}", f"Content-Type: multipart/mixed; boundary={changeset}", ""]
         for line, headers, body in parts:
@@ -52,10 +77,11 @@ class Outbox:
         lines += [f"--{changeset}--", f"--{batch}--", ""]
         status, answer = self._send("\r\n".join(lines).encode(), f"multipart/mixed; boundary={batch}")
         statuses = [int(code) for code in re.findall(r"(?m)^HTTP/1\.1 (\d{3})", answer)]
-        if status != 202 or any(code >= 300 for code in statuses):
-            raise Refused(f"{status} {answer}")
-        if len(statuses) != len(parts):
-            raise ValueError(f"{len(parts)} parts were answered with {answer}")
+        worst = max([status, *statuses])
+        if 400 <= worst < 500:
+            raise Refused(f"{worst} {answer}")
+        if worst >= 300 or len(statuses) != len(parts):
+            raise OSError(f"{len(parts)} parts were answered with {status} {answer}")   # too busy, or not in time
 
     def _send(self, body, kind):
         url, date = urlsplit(self.tables), email.utils.formatdate(usegmt=True)

@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.data.tables import TableServiceClient, UpdateMode
 from azure.storage.queue import QueueServiceClient
 
-from outbox import Outbox, Refused
+from outbox import Outbox, Refused, wire
 
 ORDERS, POISON = "leavers", "leavers-poison"
 MOVING = "leavers-moving"       # employees on their way, with --outbox
@@ -101,12 +101,12 @@ class WithOutbox(Worker):
     def handle(self, name, message):
         done = self.outbox.take_off(name, message)
         if name == MOVING:
-            self.outbox.commit(self.outbox.insert("Archive", json.loads(message.content)), done)
+            self.outbox.commit(self.outbox.insert("Archive", message.content), done)
             return
         order = json.loads(message.content)
         employee = self.current.get_entity(order["department"], order["employee"])
         gone = self.outbox.remove("Current", employee["PartitionKey"], employee["RowKey"], employee.metadata["etag"])
-        self.outbox.commit(gone, self.outbox.put(MOVING, json.dumps(employee)), done)
+        self.outbox.commit(gone, self.outbox.put(MOVING, wire(employee)), done)
 
     def give_up(self, name, message, fault):
         poison = self.outbox.put(POISON, json.dumps({"order": message.content, "fault": repr(fault)}))

@@ -12,7 +12,10 @@ use crate::index::build::{self, Entering};
 use crate::index::entries;
 use crate::jobs::{Answer, Job, Outcome, Reply, Work};
 use crate::log;
-use crate::queue::{self, commands::Messages};
+use crate::queue::{
+    self,
+    commands::{Messages, lone_take},
+};
 use crate::schema::Marks;
 use crate::store::Shared;
 use crate::sweep::{self, Chore, Note};
@@ -45,6 +48,8 @@ struct Ran {
     restored: Timestamp,
     /// Up to where all messages of a pile are dead.
     reached: Vec<(i64, queue::Place)>,
+    /// A take has found nothing yet, and there is more to look at.
+    unfinished: bool,
 }
 
 /// Owns the writing connection.
@@ -201,6 +206,9 @@ impl Committer {
             self.shared.dead.note(pile, place, sequence);
         }
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+        if ran.unfinished {
+            return Ok(Ok(Answer::Again));
+        }
         let (timestamps, messages) = (ran.timestamps, ran.told);
         Ok(Ok(Answer::Committed(Committed { sequence, timestamps, messages })))
     }
@@ -214,17 +222,18 @@ impl Committer {
         now: Timestamp,
     ) -> Result<Ran, (usize, Fault)> {
         let count = batch.commands.len();
+        let walk = if lone_take(&batch) { self.shared.tuning.take_walk } else { usize::MAX };
         let mut timestamps = Vec::with_capacity(count);
         for (index, command) in batch.commands.into_iter().enumerate() {
             timestamps
                 .push(self.command(command, draft, tick, now).map_err(|fault| (index, fault))?);
         }
-        let mut messages = Messages::new(&self.conn, &self.shared.dead, draft, tick);
+        let mut messages = Messages::new(&self.conn, &self.shared.dead, draft, tick, walk);
         for (index, command) in batch.messages.into_iter().enumerate() {
             messages.run(command).map_err(|fault| (count + index, fault))?;
         }
-        let Messages { told, restored, reached, .. } = messages;
-        Ok(Ran { timestamps, told, restored, reached })
+        let Messages { told, restored, reached, unfinished, .. } = messages;
+        Ok(Ran { timestamps, told, restored, reached, unfinished })
     }
 
     /// Enters entities into an index. What is removed for it is a batch like any other.

@@ -50,13 +50,20 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Committed(Committed),
+    /// A take has found nothing so far but what has expired, and was told to let others have their turn.
+    Again,
     Table(Arc<Table>),
     Account(Arc<Account>),
     Index(Index),
     Queue(Arc<Queue>),
     Done,
-    Swept { finished: bool },
-    FreePages { free: u64, total: u64 },
+    Swept {
+        finished: bool,
+    },
+    FreePages {
+        free: u64,
+        total: u64,
+    },
 }
 
 /// Why a job was not taken.

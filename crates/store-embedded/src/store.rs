@@ -12,7 +12,7 @@ use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
 use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::log;
-use crate::queue::{self, dead::Dead};
+use crate::queue::{self, commands::lone_take, dead::Dead};
 use crate::reader::Readers;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
@@ -354,10 +354,14 @@ impl Store for EmbeddedStore {
             .await
     }
 
-    async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        match self.submit(Work::Batch(batch)).await? {
-            Answer::Committed(committed) => Ok(committed),
-            other => unreachable!("a batch is answered with {other:?}"),
+    async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
+        loop {
+            let again = lone_take(&batch).then(|| batch.clone());
+            match (self.submit(Work::Batch(batch)).await?, again) {
+                (Answer::Committed(committed), _) => return Ok(committed),
+                (Answer::Again, Some(again)) => batch = again,
+                (other, _) => unreachable!("a batch is answered with {other:?}"),
+            }
         }
     }
 

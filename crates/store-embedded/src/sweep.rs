@@ -118,10 +118,7 @@ impl Sweeper {
     /// What is to be done now and then, whatever else there is to do: removes what is too old and gives space back.
     fn look_after(&mut self, mut swept: bool) -> Result<(), Ended> {
         swept |= self.repeat(|| Work::TrimLog)?;
-        if self.repeat(|| Work::Expire)? {
-            swept = true;
-            self.shared.dead.clear();
-        }
+        swept |= self.repeat(|| Work::Expire)?;
         self.give_back(swept)
     }
 

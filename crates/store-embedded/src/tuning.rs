@@ -62,6 +62,8 @@ pub(crate) struct Tuning {
     pub(crate) build_pause_max: Duration,
     /// How long a step waits for a moment in which little waits for the committer.
     pub(crate) build_patience: Duration,
+    /// Expired messages that a take walks over at a time: others have their turn before it goes on.
+    pub(crate) take_walk: usize,
     /// Free pages that are kept for the next writes and not returned to the file system.
     pub(crate) free_pages_kept: u64,
     /// How often the number of free pages is looked at without a cause.
@@ -94,6 +96,7 @@ impl Default for Tuning {
             build_chunk_bytes: 16 * 1024 * 1024,
             build_pause_max: Duration::from_millis(50),
             build_patience: Duration::from_millis(100),
+            take_walk: 10_000,
             free_pages_kept: 64,
             free_pages_interval: Duration::from_secs(5),
         }

@@ -7,7 +7,7 @@ use crate::change::Draft;
 use crate::committer::Fault;
 use crate::entity::remove_large;
 use crate::queue::dead::Dead;
-use rowhouse_store::{Conflict, Message, MessageAction, MessageCommand};
+use rowhouse_store::{Batch, Conflict, Message, MessageAction, MessageCommand};
 use rowhouse_types::{Guid, Timestamp};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -37,18 +37,28 @@ const LARGE: &str = "SELECT CASE typeof(text) WHEN 'integer' THEN text END FROM 
 const DELETE: &str = "DELETE FROM messages WHERE number = ?1";
 const CLEAR: &str = "UPDATE queues SET pile = ?2, messages = 0 WHERE id = ?1";
 
+/// Whether a batch only takes messages: it may stop on its way and be run again.
+pub(crate) fn lone_take(batch: &Batch) -> bool {
+    let takes = |command: &MessageCommand| matches!(command.action, MessageAction::Take { .. });
+    batch.commands.is_empty() && matches!(&*batch.messages, [one] if takes(one))
+}
+
 /// The transaction of a batch.
 pub(crate) struct Messages<'a> {
     conn: &'a Connection,
     dead: &'a Dead,
     draft: &'a mut Draft,
     tick: Timestamp,
+    /// Expired messages that a take may walk over.
+    walk: usize,
     /// What the commands have to tell.
     pub(crate) told: Vec<Message>,
     /// The latest receipt that was restored.
     pub(crate) restored: Timestamp,
     /// Up to where all messages of a pile are dead, if the batch succeeds.
     pub(crate) reached: Vec<(i64, Place)>,
+    /// A take has walked so far and found nothing that lives.
+    pub(crate) unfinished: bool,
 }
 
 impl<'a> Messages<'a> {
@@ -57,9 +67,10 @@ impl<'a> Messages<'a> {
         dead: &'a Dead,
         draft: &'a mut Draft,
         tick: Timestamp,
+        walk: usize,
     ) -> Self {
         let (told, restored, reached) = (Vec::new(), Timestamp::default(), Vec::new());
-        Self { conn, dead, draft, tick, told, restored, reached }
+        Self { conn, dead, draft, tick, walk, told, restored, reached, unfinished: false }
     }
 
     /// Runs one command.
@@ -167,8 +178,8 @@ impl<'a> Messages<'a> {
         let (mut live, mut dead) = (Vec::new(), Vec::new());
         let (visible, place) = self.dead.before(pile, self.draft.marks.sequence);
         let now = ticks(self.tick);
-        // Where the first that lives stands; before it, whether some were left.
-        let (mut reached, mut left): (Option<Place>, bool) = (None, false);
+        // Where the first that lives stands, or where the walk ended; how many that have expired were left before.
+        let (mut reached, mut left): (Option<Place>, usize) = (None, 0);
         let mut statement = self.conn.prepare_cached(VISIBLE)?;
         let mut rows = statement.query([pile, visible, place, now])?;
         while live.len() < limit {
@@ -179,11 +190,15 @@ impl<'a> Messages<'a> {
                 live.push(number);
             } else if dead.len() < DEAD_MAX {
                 dead.push(number);
+            } else if left < self.walk {
+                left += 1;
             } else {
-                left = true;
+                self.unfinished = live.is_empty();
+                reached = reached.or(Some((row.get(1)?, row.get(2)?)));
+                break;
             }
         }
-        if left {
+        if 0 < left {
             // If nothing that lives is visible, what comes is put behind now.
             let behind = (now, self.draft.marks.last_place.cast_signed() + 1);
             self.reached.push((pile, reached.unwrap_or(behind)));

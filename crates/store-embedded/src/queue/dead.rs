@@ -2,7 +2,7 @@
 //!
 //! Whoever looks for the next message begins there, so that many messages that expire at the same time are walked over once and
 //! not by everybody until they are swept. What was dead at the time of a batch is dead for every later one, and
-//! what is put or comes back stands behind what is visible.
+//! what is put or comes back stands behind what is visible, so what is noted stays true when they are swept.
 
 use super::Place;
 use std::collections::BTreeMap;
@@ -34,11 +34,6 @@ impl Dead {
     /// Forgets it: something may stand there.
     pub(crate) fn forget(&self, pile: i64) {
         self.lock().remove(&pile);
-    }
-
-    /// Forgets everything: what had expired is gone.
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<i64, Reach>> {

@@ -94,6 +94,37 @@ async fn messages_that_are_gone_are_swept() {
     assert_eq!((report.queues, report.messages, report.problems), (1, 200, Vec::new()));
 }
 
+/// What has expired and is not swept is walked over in steps between which others commit, and that once.
+#[tokio::test]
+async fn a_take_that_meets_many_dead_lets_others_in() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(directory.path(), &clock, Tuning { take_walk: 100, ..eager() });
+    let jobs = jobs(&store).await;
+    fill(&store, jobs, 500, Some(10)).await;
+    clock.advance(Duration::from_secs(5));
+    fill(&store, jobs, 5000, Some(60)).await;
+    done(&*store, jobs, putting("alive", 3, None)).await;
+    let commits = || store.stats().commits;
+    clock.advance(Duration::from_secs(61));
+    let before = commits();
+    assert_eq!(texts(&take(&*store, jobs, 2, 30).await), ["alive"]);
+    let steps = commits() - before;
+    assert!((20..60).contains(&steps), "5,500 dead were walked over in {steps} steps");
+
+    // Those of the first ten seconds are swept in several steps; of the others nobody has to know again.
+    clock.advance(Duration::from_secs(5));
+    let rows = || number(directory.path(), "SELECT count(*) FROM messages WHERE number <= 500");
+    assert!(rows() > 100);
+    eventually("the first are swept", || rows() == 0).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = commits();
+    assert!(take(&*store, jobs, 1, 30).await.is_empty());
+    assert_eq!(commits() - before, 1, "the dead were walked over again");
+    put(&*store, jobs, "another").await;
+    assert_eq!(texts(&take(&*store, jobs, 2, 30).await), ["another"]);
+    store.close().await.unwrap();
+}
+
 /// However long it takes to look for entities that have expired.
 #[tokio::test]
 async fn messages_expire_while_tables_are_looked_through() {
