@@ -82,6 +82,16 @@ impl Operation {
     pub(crate) fn is_scan(&self) -> bool {
         matches!(self, Self::Bare(Bare::ListQueues(_)))
     }
+
+    /// Bytes that the answer may have, where that may be much and cannot be refused any more once it is made.
+    pub(crate) fn answer_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Bare(Bare::GetMessages { limit, .. }) => {
+                Some(xml::message::bytes_expected(*limit))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Bare {
@@ -143,13 +153,15 @@ impl Route {
         }
     }
 
-    /// Asks the grant before the body is read, so that who may not write cannot make the server read.
+    /// Asks the grant before the body is read and before room is kept for an answer, so that who may not write cannot
+    /// make the server read, and who may not take keeps nothing from others.
     pub(crate) fn check(&self, grant: &Grant) -> Result<(), Failure> {
         let (access, queue) = match self {
             Self::PutMessage(queue, _) => (QueueAccess::PutMessage, Some(queue)),
             Self::UpdateMessage(queue, ..) => (QueueAccess::UpdateMessage, Some(queue)),
             Self::SetPolicies(queue) => (QueueAccess::QueuePolicies, Some(queue)),
             Self::SetProperties => (QueueAccess::WriteService, None),
+            Self::Bare(Bare::GetMessages { queue, .. }) => (QueueAccess::TakeMessages, Some(queue)),
             // The service asks for these, and reads nothing before.
             Self::Bare(_) => return Ok(()),
         };
