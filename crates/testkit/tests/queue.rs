@@ -340,8 +340,9 @@ fn policies_come_back_in_normal_form() {
     let (_server, mut client) = serve();
     let none = client.request("GET", "orders?comp=acl", &[], b"");
     assert!(none.text().ends_with("<SignedIdentifiers />"), "{}", none.text());
-    let policy = "<SignedIdentifiers><SignedIdentifier><Id>one</Id><AccessPolicy><Start>2011-10-11</Start><Permission>raup</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>";
-    assert_eq!(client.request("PUT", "orders?comp=acl", &[], policy.as_bytes()).status, 204);
+    let policy = "<SignedIdentifiers><SignedIdentifier><Id>one</Id><AccessPolicy><Start>2011-10-11</Start><Permission>par</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>";
+    let sent = policy.replace("<Start>", "<Unknown><Id>two</Id></Unknown><Start>");
+    assert_eq!(client.request("PUT", "orders?comp=acl", &[], sent.as_bytes()).status, 204);
     let read = client.request("GET", "orders?comp=acl", &[], b"").text();
     let normal = policy.replace("2011-10-11", "2011-10-11T00:00:00.0000000Z");
     assert!(read.ends_with(&normal), "{read}");

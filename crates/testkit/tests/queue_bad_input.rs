@@ -410,7 +410,7 @@ fn lists_policies_and_settings() {
     for (path, body) in [
         ("orders?comp=acl", all(&identifier("a", "rwdl"))),
         ("orders?comp=acl", all(&identifier("a", "raud"))),
-        ("orders?comp=acl", all(&identifier("a", "pu"))),
+        ("orders?comp=acl", all(&identifier("a", "rr"))),
         ("orders?comp=acl", all(&six)),
         ("orders?comp=acl", all(&identifier("", "r"))),
         (properties, rules),

@@ -260,7 +260,7 @@ pub(crate) fn operation(
             Operation::SetPolicies(queue, policies.map_err(|error| malformed(error, body))?)
         }
         Route::SetProperties => {
-            let update = xml::service_properties::read(body);
+            let update = xml::service_properties::read(body, Service::Queue);
             Operation::SetProperties(update.map_err(|error| malformed(error, body))?)
         }
         Route::Bare(bare) => Operation::Bare(bare),
