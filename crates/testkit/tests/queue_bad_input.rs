@@ -174,6 +174,7 @@ fn options_of_messages() {
     let named = |name: &str| format!("<QueryParameterName>{name}</QueryParameterName>");
     let twice = "The parameter is given more than once";
     let (visibility, life) = ("visibilitytimeout", "messagettl");
+    let (huge, less) = ("99999999999999999999", "-99999999999999999999");
     let cases = [
         (get("numofmessages=0"), beyond, range("numofmessages", "0", 1, 32)),
         (get("numofmessages=33"), beyond, range("numofmessages", "33", 1, 32)),
@@ -185,11 +186,11 @@ fn options_of_messages() {
         (get("visibilitytimeout=604801"), beyond, range(visibility, "604801", 1, week)),
         (get("visibilitytimeout=1.5"), invalid, parameter(visibility, "1.5", number)),
         (get("visibilitytimeout=%2B1"), invalid, parameter(visibility, "+1", number)),
-        (
-            get("visibilitytimeout=99999999999999999999"),
-            invalid,
-            parameter(visibility, "99999999999999999999", number),
-        ),
+        (get(&format!("numofmessages={huge}")), beyond, range("numofmessages", huge, 1, 32)),
+        (get(&format!("numofmessages=-{huge}")), beyond, range("numofmessages", less, 1, 32)),
+        (get(&format!("visibilitytimeout={huge}")), beyond, range(visibility, huge, 1, week)),
+        (put(&format!("visibilitytimeout={huge}")), beyond, range(visibility, huge, 0, week)),
+        (put(&format!("messagettl={huge}")), invalid, parameter(life, huge, ttl)),
         (get("peekonly=maybe"), invalid, parameter("peekonly", "maybe", "")),
         (get("peekonly=true&numofmessages=33"), beyond, range("numofmessages", "33", 1, 32)),
         (put("visibilitytimeout=-1"), beyond, range(visibility, "-1", 0, week)),

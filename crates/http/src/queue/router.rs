@@ -462,12 +462,15 @@ impl Number<'_> {
 
 fn number<'a>(head: &'a Head<'_>, name: &'static str) -> Result<Option<Number<'a>>, Failure> {
     let Some(text) = option(head, name) else { return Ok(None) };
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(value) if plain => Ok(Some(Number { value, text })),
-        _ => Err(Failure::Parameter { name, value: text.to_owned(), reason: "Not a number" }),
+    let (digits, beyond) = match text.strip_prefix('-') {
+        Some(digits) => (digits, i64::MIN),
+        None => (text, i64::MAX),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Failure::Parameter { name, value: text.to_owned(), reason: "Not a number" });
     }
+    // However long, it is a number, and out of every range.
+    Ok(Some(Number { value: text.parse().unwrap_or(beyond), text }))
 }
 
 fn in_range(name: &'static str, number: Number<'_>, min: u64, max: u64) -> Result<u64, Failure> {
