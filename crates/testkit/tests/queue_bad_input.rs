@@ -452,3 +452,5 @@ fn versions_and_lengths() {
     assert_eq!(response.header("content-type"), Some("application/xml"));
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
+    let header = "<HeaderName>x-ms-version</HeaderName><HeaderValue>tomorrow</HeaderValue></Error>";
+    assert!(response.text().ends_with(header), "{}", response.text());

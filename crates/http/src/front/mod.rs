@@ -417,7 +417,7 @@ fn version(head: &Head<'_>) -> Result<ApiVersion, Refusal> {
     let signed = || head.query.get("sig").and_then(|_| head.query.get("sv"));
     let text = head.headers.get(&VERSION).or_else(|| head.query.get("api-version")).or_else(signed);
     match text {
-        Some(text) => ApiVersion::parse(text).ok_or(Refusal::Version),
+        Some(text) => ApiVersion::parse(text).ok_or_else(|| Refusal::Version(text.into())),
         None => Ok(ApiVersion::DEFAULT),
     }
 }
