@@ -366,6 +366,19 @@ fn settings_are_those_of_queues() {
     let actual = client.request("GET", "orders/messages?peekonly=true", &origin, b"");
     assert_eq!(actual.header("access-control-allow-origin"), Some("http://a.example"));
     assert!(actual.header("access-control-expose-headers").unwrap().contains("x-ms-version"));
+    let any = update.replace("http://a.example", "*").replace("x-ms-*", "*");
+    assert_eq!(client.request("PUT", path, &[], any.as_bytes()).status, 202);
+    for target in ["orders/messages?peekonly=true", "orders?comp=metadata", "missing/messages"] {
+        let exposed = client.request("GET", target, &origin, b"");
+        let exposed = exposed.header("access-control-expose-headers").unwrap().to_owned();
+        let mut names: Vec<_> = exposed.split(',').collect();
+        for name in ["x-ms-request-id", "server", "content-length", "date", "transfer-encoding"] {
+            assert!(names.contains(&name), "{target}: {exposed}");
+        }
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{target}: {exposed}");
+    }
+    assert_eq!(client.request("PUT", path, &[], update.as_bytes()).status, 202);
     let failed = client.request("GET", "missing/messages", &origin, b"");
     assert_eq!(failed.header("access-control-allow-origin"), Some("http://a.example"));
     let ask = [("Origin", "http://a.example"), ("Access-Control-Request-Method", "GET")];

@@ -468,7 +468,13 @@ fn respond<S: Service>(
         let origin = || Headers::Outer(&parts.headers).get(&ORIGIN);
         let method = parts.method.as_str();
         let added = {
-            let present = headers.keys().map(HeaderName::as_str);
+            // Queues tell of those too that the connection adds, whichever it is.
+            let later: &[&str] = match S::KIND {
+                Kind::Table => &[],
+                Kind::Queue => &["content-length", "date", "transfer-encoding"],
+            };
+            let later = later.iter().copied().filter(|name| !headers.contains_key(*name));
+            let present = headers.keys().map(HeaderName::as_str).chain(later);
             cors::actual(account.properties_of(S::KIND), origin, method, present)
         };
         for (name, value) in added {
