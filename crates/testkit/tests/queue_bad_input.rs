@@ -370,6 +370,31 @@ fn metadata() {
     }
     let response = client.request("PUT", "colors", &[("x-ms-meta-a", &most)], b"");
     assert_eq!(response.status, 201, "{}", response.text());
+    // As many pairs as fit: each has the shortest name that is left, and no value.
+    let (first, rest) = ("abcdefghijklmnopqrstuvwxyz_", "abcdefghijklmnopqrstuvwxyz_0123456789");
+    let mut names: Vec<String> = first.chars().map(String::from).collect();
+    for at in 0.. {
+        let longer: Vec<_> = rest.chars().map(|c| format!("{}{c}", names[at])).collect();
+        names.extend(longer);
+        if 8 * 1024 < names.iter().map(String::len).sum::<usize>() {
+            break;
+        }
+    }
+    while 8 * 1024 < names.iter().map(String::len).sum::<usize>() {
+        names.pop();
+    }
+    let headers: Vec<_> = names.iter().map(|name| format!("x-ms-meta-{name}")).collect();
+    let headers: Vec<_> = headers.iter().map(|name| (name.as_str(), "")).collect();
+    assert_eq!(headers.len(), 3081);
+    for (path, status) in [("many", 201), ("many", 204), ("many?comp=metadata", 204)] {
+        let response = client.request("PUT", path, &headers, b"");
+        assert_eq!(response.status, status, "{}", response.text());
+    }
+    let read = client.request("GET", "many?comp=metadata", &[], b"");
+    assert_eq!(
+        read.headers.iter().filter(|(name, _)| name.starts_with("x-ms-meta-")).count(),
+        3081
+    );
 }
 
 fn list(path: &str) -> Case<'_> {
@@ -430,6 +455,8 @@ fn versions_and_lengths() {
     let (server, mut client) = serve();
     let response = client.request("GET", "?comp=list", &[("x-ms-version", "tomorrow")], b"");
     assert_eq!((response.status, response.code().as_deref()), (400, Some("InvalidHeaderValue")));
+    let header = "<HeaderName>x-ms-version</HeaderName><HeaderValue>tomorrow</HeaderValue></Error>";
+    assert!(response.text().ends_with(header), "{}", response.text());
     // No length and no chunks.
     let head = client.head("POST", "orders/messages", &[], None);
     let mut connection = Connection::open(server.queue_address()).unwrap();
@@ -452,5 +479,3 @@ fn versions_and_lengths() {
     assert_eq!(response.header("content-type"), Some("application/xml"));
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
-    let header = "<HeaderName>x-ms-version</HeaderName><HeaderValue>tomorrow</HeaderValue></Error>";
-    assert!(response.text().ends_with(header), "{}", response.text());
