@@ -12,13 +12,14 @@ fuzz_target!(|data: &[u8]| {
             let again = acl::read(acl::write(&policies).as_bytes(), service);
             assert_eq!(again.as_deref(), Ok(&policies[..]));
         }
-    }
-    if let Ok(update) = service_properties::read(data) {
-        let mut properties = ServiceProperties::default();
-        properties.apply(update);
-        let text = service_properties::write(&properties);
-        let mut again = ServiceProperties::default();
-        again.apply(service_properties::read(text.as_bytes()).expect("what we write we can read"));
-        assert_eq!(again, properties);
+        if let Ok(update) = service_properties::read(data, service) {
+            let mut properties = ServiceProperties::default();
+            properties.apply(update);
+            let text = service_properties::write(&properties);
+            let mut again = ServiceProperties::default();
+            let read = service_properties::read(text.as_bytes(), service);
+            again.apply(read.expect("what we write we can read"));
+            assert_eq!(again, properties);
+        }
     }
 });

@@ -99,6 +99,12 @@ impl Listener {
         self
     }
 
+    /// Takes so many headers of a request.
+    pub fn with_headers(mut self, most: usize) -> Self {
+        self.limits.headers = most;
+        self
+    }
+
     /// The address that clients connect to, with the port that was chosen.
     pub fn local_addr(&self) -> SocketAddr {
         self.address

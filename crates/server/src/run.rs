@@ -21,6 +21,7 @@ use rowhouse_service_account::AccountService;
 use rowhouse_service_backup::BackupService;
 use rowhouse_service_queue::QueueService;
 use rowhouse_service_table::TableService;
+use rowhouse_types::limits::QUEUE_HEADERS_MAX;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -199,6 +200,7 @@ impl Server {
         let table = bind(config.table_address(), tls.clone(), TABLE_FLAGS)?
             .with_metrics(metrics.listener("table"));
         let queue = bind(config.queue_address(), tls.clone(), QUEUE_FLAGS)?
+            .with_headers(QUEUE_HEADERS_MAX)
             .with_metrics(metrics.listener("queue"));
         // The token never leaves the machine on loopback, so it needs no certificate there.
         let admin_tls = tls.clone().filter(|_| !config.admin_host.is_loopback());

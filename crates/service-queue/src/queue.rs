@@ -57,6 +57,8 @@ impl QueueService {
     }
 
     /// Creates a queue, unless it is there with the same metadata. Names of metadata are the same in any case of letters.
+    ///
+    /// Clients ask for a queue that is there before every message: that costs a look, and no change of the catalogue.
     pub async fn create_queue(
         &self,
         caller: Caller<'_>,
@@ -64,12 +66,16 @@ impl QueueService {
         metadata: Metadata,
     ) -> Result<Created, QueueError> {
         caller.grant.check_queue(QueueAccess::CreateQueue, Some(name))?;
+        if let Some(queue) = self.store.queue(caller.account, name).await? {
+            return exists(&queue, &metadata);
+        }
         match self.store.create_queue(caller.account, name, metadata.clone()).await {
             Ok(_) => Ok(Created::New),
+            // Somebody else was faster.
             Err(StoreError::Rejected { reason: Conflict::QueueExists, .. }) => {
                 match self.store.queue(caller.account, name).await? {
-                    Some(queue) if is_same(&queue.metadata, &metadata) => Ok(Created::Same),
-                    _ => Err(QueueError::QueueExists),
+                    Some(queue) => exists(&queue, &metadata),
+                    None => Err(QueueError::QueueExists),
                 }
             }
             Err(error) => Err(error.into()),
@@ -134,9 +140,23 @@ impl QueueService {
     }
 }
 
+/// What a queue that is there means to who wants to create it.
+fn exists(queue: &Queue, metadata: &Metadata) -> Result<Created, QueueError> {
+    if is_same(&queue.metadata, metadata) {
+        Ok(Created::Same)
+    } else {
+        Err(QueueError::QueueExists)
+    }
+}
+
 fn is_same(a: &Metadata, b: &Metadata) -> bool {
-    let has = |(name, value): &(Box<str>, Box<str>)| {
-        b.iter().any(|(other, text)| other.eq_ignore_ascii_case(name) && text == value)
-    };
-    a.len() == b.len() && a.iter().all(has)
+    a.len() == b.len() && sorted(a) == sorted(b)
+}
+
+/// By names in lower case: there may be thousands.
+fn sorted(pairs: &Metadata) -> Vec<(String, &str)> {
+    let lower = pairs.iter().map(|(name, value)| (name.to_ascii_lowercase(), &**value));
+    let mut sorted: Vec<_> = lower.collect();
+    sorted.sort_unstable();
+    sorted
 }

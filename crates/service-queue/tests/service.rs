@@ -99,6 +99,7 @@ async fn a_queue_is_created_once_unless_it_is_the_same() {
     assert_eq!(said(create(&[("a", "2"), ("b", "")]).await), "queue exists");
     let (queue, _) = f.service.metadata(f.owner(), &orders()).await.unwrap();
     assert_eq!(queue.metadata, pairs(&[("a", "1"), ("b", "")]), "nothing was changed");
+    assert_eq!(f.store.queue_creations(), 1, "an engine is not asked to make what is there");
 }
 
 #[tokio::test]

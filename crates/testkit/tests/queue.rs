@@ -340,8 +340,9 @@ fn policies_come_back_in_normal_form() {
     let (_server, mut client) = serve();
     let none = client.request("GET", "orders?comp=acl", &[], b"");
     assert!(none.text().ends_with("<SignedIdentifiers />"), "{}", none.text());
-    let policy = "<SignedIdentifiers><SignedIdentifier><Id>one</Id><AccessPolicy><Start>2011-10-11</Start><Permission>raup</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>";
-    assert_eq!(client.request("PUT", "orders?comp=acl", &[], policy.as_bytes()).status, 204);
+    let policy = "<SignedIdentifiers><SignedIdentifier><Id>one</Id><AccessPolicy><Start>2011-10-11</Start><Permission>par</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>";
+    let sent = policy.replace("<Start>", "<Unknown><Id>two</Id></Unknown><Start>");
+    assert_eq!(client.request("PUT", "orders?comp=acl", &[], sent.as_bytes()).status, 204);
     let read = client.request("GET", "orders?comp=acl", &[], b"").text();
     let normal = policy.replace("2011-10-11", "2011-10-11T00:00:00.0000000Z");
     assert!(read.ends_with(&normal), "{read}");
@@ -365,6 +366,19 @@ fn settings_are_those_of_queues() {
     let actual = client.request("GET", "orders/messages?peekonly=true", &origin, b"");
     assert_eq!(actual.header("access-control-allow-origin"), Some("http://a.example"));
     assert!(actual.header("access-control-expose-headers").unwrap().contains("x-ms-version"));
+    let any = update.replace("http://a.example", "*").replace("x-ms-*", "*");
+    assert_eq!(client.request("PUT", path, &[], any.as_bytes()).status, 202);
+    for target in ["orders/messages?peekonly=true", "orders?comp=metadata", "missing/messages"] {
+        let exposed = client.request("GET", target, &origin, b"");
+        let exposed = exposed.header("access-control-expose-headers").unwrap().to_owned();
+        let mut names: Vec<_> = exposed.split(',').collect();
+        for name in ["x-ms-request-id", "server", "content-length", "date", "transfer-encoding"] {
+            assert!(names.contains(&name), "{target}: {exposed}");
+        }
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{target}: {exposed}");
+    }
+    assert_eq!(client.request("PUT", path, &[], update.as_bytes()).status, 202);
     let failed = client.request("GET", "missing/messages", &origin, b"");
     assert_eq!(failed.header("access-control-allow-origin"), Some("http://a.example"));
     let ask = [("Origin", "http://a.example"), ("Access-Control-Request-Method", "GET")];

@@ -174,6 +174,7 @@ fn options_of_messages() {
     let named = |name: &str| format!("<QueryParameterName>{name}</QueryParameterName>");
     let twice = "The parameter is given more than once";
     let (visibility, life) = ("visibilitytimeout", "messagettl");
+    let (huge, less) = ("99999999999999999999", "-99999999999999999999");
     let cases = [
         (get("numofmessages=0"), beyond, range("numofmessages", "0", 1, 32)),
         (get("numofmessages=33"), beyond, range("numofmessages", "33", 1, 32)),
@@ -185,11 +186,11 @@ fn options_of_messages() {
         (get("visibilitytimeout=604801"), beyond, range(visibility, "604801", 1, week)),
         (get("visibilitytimeout=1.5"), invalid, parameter(visibility, "1.5", number)),
         (get("visibilitytimeout=%2B1"), invalid, parameter(visibility, "+1", number)),
-        (
-            get("visibilitytimeout=99999999999999999999"),
-            invalid,
-            parameter(visibility, "99999999999999999999", number),
-        ),
+        (get(&format!("numofmessages={huge}")), beyond, range("numofmessages", huge, 1, 32)),
+        (get(&format!("numofmessages=-{huge}")), beyond, range("numofmessages", less, 1, 32)),
+        (get(&format!("visibilitytimeout={huge}")), beyond, range(visibility, huge, 1, week)),
+        (put(&format!("visibilitytimeout={huge}")), beyond, range(visibility, huge, 0, week)),
+        (put(&format!("messagettl={huge}")), invalid, parameter(life, huge, ttl)),
         (get("peekonly=maybe"), invalid, parameter("peekonly", "maybe", "")),
         (get("peekonly=true&numofmessages=33"), beyond, range("numofmessages", "33", 1, 32)),
         (put("visibilitytimeout=-1"), beyond, range(visibility, "-1", 0, week)),
@@ -369,6 +370,31 @@ fn metadata() {
     }
     let response = client.request("PUT", "colors", &[("x-ms-meta-a", &most)], b"");
     assert_eq!(response.status, 201, "{}", response.text());
+    // As many pairs as fit: each has the shortest name that is left, and no value.
+    let (first, rest) = ("abcdefghijklmnopqrstuvwxyz_", "abcdefghijklmnopqrstuvwxyz_0123456789");
+    let mut names: Vec<String> = first.chars().map(String::from).collect();
+    for at in 0.. {
+        let longer: Vec<_> = rest.chars().map(|c| format!("{}{c}", names[at])).collect();
+        names.extend(longer);
+        if 8 * 1024 < names.iter().map(String::len).sum::<usize>() {
+            break;
+        }
+    }
+    while 8 * 1024 < names.iter().map(String::len).sum::<usize>() {
+        names.pop();
+    }
+    let headers: Vec<_> = names.iter().map(|name| format!("x-ms-meta-{name}")).collect();
+    let headers: Vec<_> = headers.iter().map(|name| (name.as_str(), "")).collect();
+    assert_eq!(headers.len(), 3081);
+    for (path, status) in [("many", 201), ("many", 204), ("many?comp=metadata", 204)] {
+        let response = client.request("PUT", path, &headers, b"");
+        assert_eq!(response.status, status, "{}", response.text());
+    }
+    let read = client.request("GET", "many?comp=metadata", &[], b"");
+    assert_eq!(
+        read.headers.iter().filter(|(name, _)| name.starts_with("x-ms-meta-")).count(),
+        3081
+    );
 }
 
 fn list(path: &str) -> Case<'_> {
@@ -410,7 +436,7 @@ fn lists_policies_and_settings() {
     for (path, body) in [
         ("orders?comp=acl", all(&identifier("a", "rwdl"))),
         ("orders?comp=acl", all(&identifier("a", "raud"))),
-        ("orders?comp=acl", all(&identifier("a", "pu"))),
+        ("orders?comp=acl", all(&identifier("a", "rr"))),
         ("orders?comp=acl", all(&six)),
         ("orders?comp=acl", all(&identifier("", "r"))),
         (properties, rules),
@@ -429,6 +455,8 @@ fn versions_and_lengths() {
     let (server, mut client) = serve();
     let response = client.request("GET", "?comp=list", &[("x-ms-version", "tomorrow")], b"");
     assert_eq!((response.status, response.code().as_deref()), (400, Some("InvalidHeaderValue")));
+    let header = "<HeaderName>x-ms-version</HeaderName><HeaderValue>tomorrow</HeaderValue></Error>";
+    assert!(response.text().ends_with(header), "{}", response.text());
     // No length and no chunks.
     let head = client.head("POST", "orders/messages", &[], None);
     let mut connection = Connection::open(server.queue_address()).unwrap();

@@ -145,6 +145,9 @@ pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4 * 1024;
 pub const HEAD_BYTES_MAX: usize = 96 * 1024;
 /// Most headers of a request. Ours.
 pub const HEADERS_MAX: usize = 100;
+/// The same of a request to the Queue service. Ours: [`METADATA_BYTES_MAX`] in pairs with the shortest names are 3,081, and
+/// clients and proxies add theirs. [`HEAD_BYTES_MAX`] bounds what they hold.
+pub const QUEUE_HEADERS_MAX: usize = 4096;
 /// Longest time that the head of a request may take, in seconds. Ours.
 pub const HEAD_SECONDS_MAX: u64 = 30;
 /// Least rate at which a client takes an answer that it keeps waiting, in bytes a second. Ours.

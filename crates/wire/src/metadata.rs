@@ -1,6 +1,7 @@
 //! What users say about a queue, in headers: `x-ms-meta-name: value`.
 
 use rowhouse_types::limits;
+use std::collections::HashSet;
 
 /// What the name of such a header starts with.
 pub const PREFIX: &str = "x-ms-meta-";
@@ -29,6 +30,7 @@ pub fn read<'a>(
     headers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<Pairs, MetadataError> {
     let mut pairs = Pairs::new();
+    let mut known = HashSet::new();
     let mut bytes = 0;
     for (header, value) in headers {
         let Some(name) = header.strip_prefix(PREFIX) else { continue };
@@ -36,8 +38,7 @@ pub fn read<'a>(
             return Err(MetadataError::EmptyName);
         }
         let value = value.ok_or(MetadataError::Invalid)?.trim();
-        let known = |(other, _): &(Box<str>, Box<str>)| other.eq_ignore_ascii_case(name);
-        if !is_identifier(name) || !value.is_ascii() || pairs.iter().any(known) {
+        if !is_identifier(name) || !value.is_ascii() || !known.insert(name.to_ascii_lowercase()) {
             return Err(MetadataError::Invalid);
         }
         bytes += name.len() + value.len();

@@ -21,12 +21,24 @@ const DRAIN_BYTES: usize = 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// The budget is counted in units of so many bytes.
 const UNIT: usize = 4096;
+/// How long an answer waits for room before what it tells of is done.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// An answer of fewer bytes is not counted: the number of connections bounds those.
 const SMALL: usize = 4 * UNIT;
 
 /// Bytes of bodies in one direction, over all and for one account.
 #[derive(Debug)]
-pub(crate) struct Budget(Arc<Shares>);
+pub(crate) struct Budget {
+    units: Arc<Shares>,
+    /// Places of those who wait for room.
+    waiting: Arc<Shares>,
+    /// How long they wait.
+    patience: Duration,
+}
+
+/// Room for an answer that is still to be made.
+#[derive(Debug)]
+pub(crate) struct Reserved(Share);
 
 /// A body with its share of the budget, given back when it goes.
 #[derive(Debug)]
@@ -36,8 +48,10 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self(Shares::new(bytes / UNIT))
+    /// So many bytes, and so many who may wait for some.
+    pub(crate) fn new(bytes: usize, waiting: usize) -> Self {
+        let (units, waiting) = (Shares::new(bytes / UNIT), Shares::new(waiting));
+        Self { units, waiting, patience: ANSWER_WAIT }
     }
 
     /// Reads the whole body. What a client merely promises to send costs nothing.
@@ -92,7 +106,24 @@ impl Budget {
         Ok(Held { bytes: only.unwrap_or_else(|| whole.freeze()), _share: share })
     }
 
-    /// Counts the bytes of an answer until they are sent, however slowly the client reads.
+    /// Room for an answer of about so many bytes, for what changes something and tells much: it must be refused before
+    /// it is done. Waits a moment, for most of those who hold room need far less of it as soon as they are done.
+    ///
+    /// Where nobody holds anything there is always room: what is more than the half of all counts as that. An answer that
+    /// turns out longer than expected counts in full, and nobody gets more room until there is some again.
+    pub(crate) async fn reserve(
+        &self,
+        bytes: usize,
+        account: AccountId,
+    ) -> Result<Reserved, Refusal> {
+        let units = bytes.div_ceil(UNIT).min(self.units.half());
+        let _place = self.waiting.take(account, 1).ok_or(Refusal::Busy)?;
+        let share = self.units.wait(account, units, self.patience).await.ok_or(Refusal::Busy)?;
+        Ok(Reserved(share))
+    }
+
+    /// Counts the bytes of an answer until they are sent, however slowly the client reads. What was reserved for it
+    /// beyond that is given back.
     ///
     /// What has changed something must be answered, whatever else is being sent.
     pub(crate) fn answer(
@@ -100,6 +131,7 @@ impl Budget {
         body: Vec<u8>,
         account: AccountId,
         changed: bool,
+        reserved: Option<Reserved>,
     ) -> Result<Bytes, Refusal> {
         struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
 
@@ -113,10 +145,16 @@ impl Budget {
             return Ok(Bytes::from(body));
         }
         let units = body.len().div_ceil(UNIT);
-        let share = match self.0.take(account, units) {
-            Some(share) => share,
-            None if changed => self.0.overdraw(account, units),
-            None => return Err(Refusal::Busy),
+        let share = match reserved {
+            Some(Reserved(mut share)) => {
+                share.settle(units);
+                share
+            }
+            None => match self.units.take(account, units) {
+                Some(share) => share,
+                None if changed => self.units.overdraw(account, units),
+                None => return Err(Refusal::Busy),
+            },
         };
         Ok(Bytes::from_owner(Counted(body, share)))
     }
@@ -133,7 +171,7 @@ impl Budget {
             _ if more == 0 => true,
             Some(share) => share.grow(more),
             None => {
-                *share = self.0.take(account, more);
+                *share = self.units.take(account, more);
                 share.is_some()
             }
         };
@@ -162,17 +200,70 @@ pub(crate) async fn drain(mut body: Incoming) -> bool {
 mod tests {
     use super::*;
 
+    fn budget(units: usize) -> Budget {
+        Budget { patience: Duration::from_millis(50), ..Budget::new(units * UNIT, 8) }
+    }
+
     /// A client that is told 503 tries again: never after its write took effect.
     #[test]
     fn a_change_is_answered_even_when_nothing_is_left() {
-        let budget = Budget::new(16 * UNIT);
-        let account = AccountId(1);
+        let (budget, account) = (budget(16), AccountId(1));
         let large = || vec![0; 8 * UNIT];
-        let unsent = budget.answer(large(), account, false).unwrap();
-        assert!(matches!(budget.answer(large(), account, false), Err(Refusal::Busy)));
-        assert!(budget.answer(large(), account, true).is_ok());
-        assert!(budget.answer(vec![0; SMALL - 1], account, false).is_ok(), "small ones pass");
+        let answer = |body, changed| budget.answer(body, account, changed, None);
+        let unsent = answer(large(), false).unwrap();
+        assert!(matches!(answer(large(), false), Err(Refusal::Busy)));
+        assert!(answer(large(), true).is_ok());
+        assert!(answer(vec![0; SMALL - 1], false).is_ok(), "small ones pass");
         drop(unsent);
-        assert!(budget.answer(large(), account, false).is_ok(), "given back once sent");
+        assert!(answer(large(), false).is_ok(), "given back once sent");
+    }
+
+    #[tokio::test]
+    async fn what_is_reserved_is_there_until_the_answer_is_made() {
+        let (budget, account) = (budget(64), AccountId(1));
+        let mut held = Vec::new();
+        while let Ok(reserved) = budget.reserve(8 * UNIT, account).await {
+            held.push(reserved);
+        }
+        assert_eq!(held.len(), 7, "all but an eighth");
+        let small = budget.answer(vec![0; 1], account, true, held.pop()).unwrap();
+        let large = budget.answer(vec![0; 6 * UNIT], account, true, held.pop()).unwrap();
+        assert_eq!(budget.units.taken(), 5 * 8 + 6, "what is not needed is given back");
+        let larger = budget.answer(vec![0; 10 * UNIT], account, true, held.pop()).unwrap();
+        assert_eq!(budget.units.taken(), 4 * 8 + 6 + 10, "and what is needed counts");
+        drop((small, large, larger, held));
+        assert_eq!(budget.units.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_is_alone_has_room_for_any_answer() {
+        let (budget, account) = (budget(1024), AccountId(1));
+        let whole = budget.reserve(usize::MAX, account).await.unwrap();
+        assert!(budget.reserve(usize::MAX, account).await.is_err(), "one at a time");
+        let next = budget.reserve(usize::MAX, account);
+        let (next, sent) =
+            tokio::join!(next, async { budget.answer(vec![0; SMALL], account, true, Some(whole)) });
+        assert!(next.is_ok() && sent.is_ok(), "who waits gets what is given back");
+    }
+
+    #[tokio::test]
+    async fn not_too_many_wait() {
+        let (budget, account) = (Arc::new(Budget::new(16 * UNIT, 8)), AccountId(1));
+        let held = budget.reserve(usize::MAX, account).await.unwrap();
+        let asked: Vec<_> = (0..20)
+            .map(|_| {
+                let budget = Arc::clone(&budget);
+                tokio::spawn(async move { budget.reserve(usize::MAX, account).await.is_ok() })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let refused = asked.iter().filter(|asked| asked.is_finished()).count();
+        assert_eq!(refused, 20 - 7, "an eighth of the places is kept for others");
+        drop(held);
+        let mut served = 0;
+        for asked in asked {
+            served += usize::from(asked.await.unwrap());
+        }
+        assert_eq!(served, 7);
     }
 }

@@ -165,14 +165,16 @@ pub(crate) struct Progress {
     pub(crate) changes: bool,
     /// The client waits to be told before it sends its body.
     expects: bool,
+    /// Room for the answer, where it must be there before anything is done.
+    reserved: Option<body::Reserved>,
 }
 
 impl Front {
     /// Ready to let requests in.
     pub fn new(config: FrontConfig) -> Self {
         let admission = Admission::new(config.max_requests, config.max_scans);
-        let bodies = body::Budget::new(config.max_body_bytes);
-        let answers = body::Budget::new(config.max_body_bytes);
+        let budget = || body::Budget::new(config.max_body_bytes, config.max_requests);
+        let (bodies, answers) = (budget(), budget());
         Self { config, admission, bodies, answers }
     }
 
@@ -194,6 +196,7 @@ impl Front {
             account: None,
             changes: false,
             expects: parts.headers.contains_key(http::header::EXPECT),
+            reserved: None,
         };
         let peer = self.forwarded(&parts.headers, peer);
         let outcome = match self.enter(service, &parts, peer, now, request_id, &mut progress).await
@@ -202,10 +205,12 @@ impl Front {
             Ok(Entered::Preflight(reply)) => Ok(reply),
             Err(failure) => Err(failure),
         };
+        let reserved = progress.reserved.take();
         let outcome = outcome.and_then(|mut reply| {
             let body = std::mem::take(&mut reply.body);
-            let content = match &progress.account {
-                Some(account) => self.answers.answer(body, account.id, progress.changes)?,
+            let (account, changes) = (&progress.account, progress.changes);
+            let content = match account {
+                Some(account) => self.answers.answer(body, account.id, changes, reserved)?,
                 None => body.into(),
             };
             Ok((reply, content))
@@ -355,6 +360,17 @@ impl Front {
         self.bodies.read(body, limit, visit.account.id).await
     }
 
+    /// Keeps room for an answer of about so many bytes, or refuses while nothing has been done.
+    pub(crate) async fn reserve(
+        &self,
+        visit: &Visit<'_>,
+        bytes: usize,
+        progress: &mut Progress,
+    ) -> Result<(), Refusal> {
+        progress.reserved = Some(self.answers.reserve(bytes, visit.account.id).await?);
+        Ok(())
+    }
+
     /// The client behind a proxy, if the proxy is to be believed.
     fn forwarded(&self, headers: &http::HeaderMap, peer: Peer) -> Peer {
         if !self.config.trust_forwarded {
@@ -401,7 +417,7 @@ fn version(head: &Head<'_>) -> Result<ApiVersion, Refusal> {
     let signed = || head.query.get("sig").and_then(|_| head.query.get("sv"));
     let text = head.headers.get(&VERSION).or_else(|| head.query.get("api-version")).or_else(signed);
     match text {
-        Some(text) => ApiVersion::parse(text).ok_or(Refusal::Version),
+        Some(text) => ApiVersion::parse(text).ok_or_else(|| Refusal::Version(text.into())),
         None => Ok(ApiVersion::DEFAULT),
     }
 }
@@ -452,7 +468,13 @@ fn respond<S: Service>(
         let origin = || Headers::Outer(&parts.headers).get(&ORIGIN);
         let method = parts.method.as_str();
         let added = {
-            let present = headers.keys().map(HeaderName::as_str);
+            // Queues tell of those too that the connection adds, whichever it is.
+            let later: &[&str] = match S::KIND {
+                Kind::Table => &[],
+                Kind::Queue => &["content-length", "date", "transfer-encoding"],
+            };
+            let later = later.iter().copied().filter(|name| !headers.contains_key(*name));
+            let present = headers.keys().map(HeaderName::as_str).chain(later);
             cors::actual(account.properties_of(S::KIND), origin, method, present)
         };
         for (name, value) in added {

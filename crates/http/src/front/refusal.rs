@@ -32,8 +32,8 @@ pub(crate) enum Refusal {
     ForeignHost,
     /// Percent-encoding or text encoding of the URL.
     Uri,
-    /// `x-ms-version` is not a date.
-    Version,
+    /// `x-ms-version` is not a date, but this.
+    Version(Box<str>),
     /// A write to the secondary.
     SecondaryWrite,
     /// A CORS header that a preflight needs.
@@ -96,7 +96,7 @@ impl Refusal {
                 "This request is not authorized to perform this operation.",
             ),
             Self::Uri => invalid_input("Bad Request - Error in query syntax."),
-            Self::Version => invalid_header(),
+            Self::Version(_) => invalid_header(),
             Self::SecondaryWrite => {
                 answer(403, "InsufficientAccountPermissions", "Write operations are not allowed.")
             }

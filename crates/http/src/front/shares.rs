@@ -84,6 +84,22 @@ impl Shares {
         Share { shares: Arc::clone(self), account, units }
     }
 
+    /// What an account can have as soon as nobody holds anything, and while others are active too.
+    pub(crate) fn half(&self) -> usize {
+        (self.limit / 2).max(1)
+    }
+
+    fn give_back(self: &Arc<Self>, account: AccountId, units: usize) {
+        let mut state = self.lock();
+        state.give_back(account, units);
+        while let Some(Waiter { account, units, granted }) = state.next_waiter(self.limit) {
+            drop(state);
+            // Who has given up meanwhile drops it, and the next gets it.
+            let _ = granted.send(Share { shares: Arc::clone(self), account, units });
+            state = self.lock();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing inside the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,21 +163,22 @@ impl Share {
         self.units += units;
         true
     }
+
+    /// Holds exactly so many units from now on, even beyond the limit: for what cannot be refused any more.
+    pub(crate) fn settle(&mut self, units: usize) {
+        let held = std::mem::replace(&mut self.units, units);
+        if units < held {
+            self.shares.give_back(self.account, held - units);
+        } else {
+            self.shares.lock().add(self.account, units - held);
+        }
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if self.units == 0 {
-            return;
-        }
-        let shares = &self.shares;
-        let mut state = shares.lock();
-        state.give_back(self.account, self.units);
-        while let Some(Waiter { account, units, granted }) = state.next_waiter(shares.limit) {
-            drop(state);
-            // Who has given up meanwhile drops it, and the next gets it.
-            let _ = granted.send(Share { shares: Arc::clone(shares), account, units });
-            state = shares.lock();
+        if self.units > 0 {
+            self.shares.give_back(self.account, self.units);
         }
     }
 }
@@ -226,5 +243,18 @@ mod tests {
         assert!(shares.take(b, 1).is_none());
         drop((first, beyond, share));
         assert!(shares.take(b, 1).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_needs_less_lets_others_in() {
+        let (shares, account) = (Shares::new(8), AccountId(1));
+        let mut share = shares.take(account, shares.half()).unwrap();
+        let waiting = shares.wait(account, 5, Duration::from_secs(5));
+        let (next, ()) = tokio::join!(waiting, async { share.settle(1) });
+        assert_eq!((share.units(), shares.taken()), (1, 6));
+        share.settle(3);
+        assert_eq!((share.units(), shares.taken()), (3, 8), "more than the account may take");
+        drop((share, next));
+        assert_eq!(shares.taken(), 0);
     }
 }

@@ -128,7 +128,13 @@ fn refused(refusal: &Refusal) -> (Answer, Details) {
             (refusal.answer(), vec![("AuthenticationErrorDetail", detail.to_string())])
         }
         Refusal::Auth { error: AuthError::RepeatedHeader, .. } => (invalid_header(), Vec::new()),
-        Refusal::Version => (invalid_header(), vec![("HeaderName", "x-ms-version".to_owned())]),
+        Refusal::Version(value) => (
+            invalid_header(),
+            vec![
+                ("HeaderName", "x-ms-version".to_owned()),
+                ("HeaderValue", value.clone().into_string()),
+            ],
+        ),
         Refusal::Uri => (invalid_parameter(), Vec::new()),
         Refusal::LengthRequired => (
             answer(

@@ -94,6 +94,9 @@ impl Service for QueueHandler {
         };
         let body: &[u8] = content.as_ref().map_or(&[], |content| &content.bytes);
         let operation = router::operation(route, body, *version)?;
+        if let Some(bytes) = operation.answer_bytes() {
+            front.reserve(&visit, bytes, progress).await?;
+        }
         let _ticket = front.admission.enter(account.id, operation.is_scan()).await?;
         let copy = self.config.secondary.as_ref().filter(|_| address.secondary);
         let cx = Context {

@@ -82,6 +82,16 @@ impl Operation {
     pub(crate) fn is_scan(&self) -> bool {
         matches!(self, Self::Bare(Bare::ListQueues(_)))
     }
+
+    /// Bytes that the answer may have, where that may be much and cannot be refused any more once it is made.
+    pub(crate) fn answer_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Bare(Bare::GetMessages { limit, .. }) => {
+                Some(xml::message::bytes_expected(*limit))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Bare {
@@ -143,13 +153,15 @@ impl Route {
         }
     }
 
-    /// Asks the grant before the body is read, so that who may not write cannot make the server read.
+    /// Asks the grant before the body is read and before room is kept for an answer, so that who may not write cannot
+    /// make the server read, and who may not take keeps nothing from others.
     pub(crate) fn check(&self, grant: &Grant) -> Result<(), Failure> {
         let (access, queue) = match self {
             Self::PutMessage(queue, _) => (QueueAccess::PutMessage, Some(queue)),
             Self::UpdateMessage(queue, ..) => (QueueAccess::UpdateMessage, Some(queue)),
             Self::SetPolicies(queue) => (QueueAccess::QueuePolicies, Some(queue)),
             Self::SetProperties => (QueueAccess::WriteService, None),
+            Self::Bare(Bare::GetMessages { queue, .. }) => (QueueAccess::TakeMessages, Some(queue)),
             // The service asks for these, and reads nothing before.
             Self::Bare(_) => return Ok(()),
         };
@@ -248,7 +260,7 @@ pub(crate) fn operation(
             Operation::SetPolicies(queue, policies.map_err(|error| malformed(error, body))?)
         }
         Route::SetProperties => {
-            let update = xml::service_properties::read(body);
+            let update = xml::service_properties::read(body, Service::Queue);
             Operation::SetProperties(update.map_err(|error| malformed(error, body))?)
         }
         Route::Bare(bare) => Operation::Bare(bare),
@@ -450,12 +462,15 @@ impl Number<'_> {
 
 fn number<'a>(head: &'a Head<'_>, name: &'static str) -> Result<Option<Number<'a>>, Failure> {
     let Some(text) = option(head, name) else { return Ok(None) };
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse() {
-        Ok(value) if plain => Ok(Some(Number { value, text })),
-        _ => Err(Failure::Parameter { name, value: text.to_owned(), reason: "Not a number" }),
+    let (digits, beyond) = match text.strip_prefix('-') {
+        Some(digits) => (digits, i64::MIN),
+        None => (text, i64::MAX),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Failure::Parameter { name, value: text.to_owned(), reason: "Not a number" });
     }
+    // However long, it is a number, and out of every range.
+    Ok(Some(Number { value: text.parse().unwrap_or(beyond), text }))
 }
 
 fn in_range(name: &'static str, number: Number<'_>, min: u64, max: u64) -> Result<u64, Failure> {

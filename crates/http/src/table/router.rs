@@ -509,7 +509,9 @@ pub(crate) fn operation(
             Operation::Refused(Refused { table, access, why: Box::new(why) })
         }
         Route::GetProperties => Operation::GetProperties,
-        Route::SetProperties => Operation::SetProperties(xml::service_properties::read(body)?),
+        Route::SetProperties => {
+            Operation::SetProperties(xml::service_properties::read(body, Service::Table)?)
+        }
         Route::GetStats => Operation::GetStats,
         Route::Batch | Route::Changes(_) => return Err(Failure::NotInBatch),
     })

@@ -21,7 +21,7 @@ use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
 };
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,12 +31,23 @@ pub struct ModelStore {
     clock: Arc<dyn Clock>,
     state: Arc<Mutex<State>>,
     closed: AtomicBool,
+    creations: AtomicUsize,
 }
 
 impl ModelStore {
     /// An empty store.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Arc::default(), closed: AtomicBool::new(false) }
+        Self {
+            clock,
+            state: Arc::default(),
+            closed: AtomicBool::default(),
+            creations: AtomicUsize::default(),
+        }
+    }
+
+    /// How often this handle was asked to create a queue, whatever came of it: engines pay for each.
+    pub fn queue_creations(&self) -> usize {
+        self.creations.load(Ordering::Relaxed)
     }
 
     /// Another handle to the same data, open whether or not this one is: what a restart is to an engine.
@@ -44,7 +55,8 @@ impl ModelStore {
         Self {
             clock: Arc::clone(&self.clock),
             state: Arc::clone(&self.state),
-            closed: AtomicBool::new(false),
+            closed: AtomicBool::default(),
+            creations: AtomicUsize::default(),
         }
     }
 
@@ -227,6 +239,7 @@ impl Store for ModelStore {
         name: &QueueName,
         metadata: Metadata,
     ) -> Result<Arc<Queue>, StoreError> {
+        self.creations.fetch_add(1, Ordering::Relaxed);
         self.state()?.create_queue(account, name, metadata, self.clock.now())
     }
 

@@ -5,14 +5,19 @@ use super::text::{DECLARATION, push_element};
 use super::tree::Node;
 use rowhouse_types::{Service, StoredPolicy, Timestamp, limits};
 
+/// Every element below the root.
+const NAMES: [&str; 6] =
+    ["SignedIdentifier", "Id", "AccessPolicy", "Start", "Expiry", "Permission"];
+
 /// Reads the body of Set Table ACL or Set Queue ACL. An empty body is an empty list.
 ///
-/// Ids are unique and of legal length; permissions are letters of the service in their order.
+/// Ids are unique and of legal length; permissions are letters of the service, each once: of tables in their order, of
+/// queues in any, which is kept. Elements that nobody knows are refused for tables and passed over for queues.
 pub fn read(body: &[u8], service: Service) -> Result<Vec<StoredPolicy>, XmlError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    let root = Node::parse(body, "SignedIdentifiers")?;
+    let root = Node::parse(body, "SignedIdentifiers")?.known_to(service, &NAMES);
     let mut policies: Vec<StoredPolicy> = Vec::new();
     for node in root.list("SignedIdentifier", limits::POLICIES_MAX)? {
         let policy = read_policy(node, service)?;
@@ -55,15 +60,22 @@ fn read_time(node: Option<&Node>) -> Result<Option<Timestamp>, XmlError> {
 
 fn read_permission(node: Option<&Node>, service: Service) -> Result<Option<Box<str>>, XmlError> {
     let Some(text) = optional_text(node)? else { return Ok(None) };
-    let mut order = service.letters().chars();
-    if !text.chars().all(|letter| order.any(|known| known == letter)) {
-        // The services disagree on what that is.
-        return Err(match service {
-            Service::Table => XmlError::NodeValue,
-            Service::Queue => XmlError::Syntax,
-        });
-    }
-    Ok(Some(text.into()))
+    // The services disagree on what is wrong, and on what that is.
+    let (right, wrong) = match service {
+        Service::Table => {
+            let mut order = service.letters().chars();
+            let right = text.chars().all(|letter| order.any(|known| known == letter));
+            (right, XmlError::NodeValue)
+        }
+        Service::Queue => {
+            let count = |letter| text.chars().filter(|other| *other == letter).count();
+            let known: Vec<_> = service.letters().chars().map(count).collect();
+            let right = known.iter().all(|count| *count <= 1)
+                && known.iter().sum::<usize>() == text.chars().count();
+            (right, XmlError::Syntax)
+        }
+    };
+    if right { Ok(Some(text.into())) } else { Err(wrong) }
 }
 
 /// The body of Get Table ACL and Get Queue ACL. What a policy leaves open is left out.
@@ -181,13 +193,29 @@ mod tests {
             ))
         };
         let queue = |letters: &str| super::read(policy(letters).as_bytes(), Service::Queue);
-        let policies = queue("raup").unwrap();
-        assert_eq!(policies[0].permission.as_deref(), Some("raup"));
-        assert_eq!(super::read(write(&policies).as_bytes(), Service::Queue), Ok(policies));
-        for wrong in ["raud", "rwdl", "pa", "rr"] {
+        for letters in ["raup", "r", "par", "pu", "puar"] {
+            let policies = queue(letters).unwrap();
+            assert_eq!(policies[0].permission.as_deref(), Some(letters));
+            assert_eq!(super::read(write(&policies).as_bytes(), Service::Queue), Ok(policies));
+        }
+        for wrong in ["raud", "rwdl", "rr", "raupr", "ré", "R"] {
             assert_eq!(queue(wrong), Err(XmlError::Syntax), "{wrong}");
         }
         assert_eq!(read(policy("raup").as_bytes()), Err(XmlError::NodeValue));
+    }
+
+    #[test]
+    fn queues_pass_over_what_nobody_knows() {
+        let body = wrapped(
+            "<New><Id>y</Id></New><SignedIdentifier><Id>x<New/></Id><AccessPolicy><New>1</New><Permission>r</Permission></AccessPolicy><New/></SignedIdentifier>",
+        );
+        let policies = super::read(body.as_bytes(), Service::Queue).unwrap();
+        assert_eq!((policies.len(), &*policies[0].id), (1, "x"));
+        assert_eq!(policies[0].permission.as_deref(), Some("r"));
+        assert_eq!(read(body.as_bytes()), Err(XmlError::UnsupportedNode));
+        let misplaced = wrapped("<SignedIdentifier><Id>x</Id><Start/></SignedIdentifier>");
+        let misplaced = super::read(misplaced.as_bytes(), Service::Queue);
+        assert_eq!(misplaced, Err(XmlError::UnsupportedNode));
     }
 
     proptest! {

@@ -4,7 +4,16 @@ use super::XmlError;
 use super::text::{DECLARATION, push_element};
 use super::tree::Node;
 use crate::receipt;
-use rowhouse_types::{Guid, Timestamp};
+use rowhouse_types::{Guid, Timestamp, limits};
+
+/// Most bytes of a message beside its text, and of the list around it.
+const FRAME_BYTES_MAX: usize = 512;
+
+/// Bytes of a list of so many messages of the longest text there is, if no text more than doubles when it is written: ordinary
+/// XML in a text does not. Nothing but `&` takes two and a half times as much, and nothing takes more.
+pub const fn bytes_expected(messages: usize) -> usize {
+    FRAME_BYTES_MAX + messages * (FRAME_BYTES_MAX + 2 * limits::MESSAGE_BYTES_MAX)
+}
 
 /// What is told of a message, each part where it is known or wanted.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +149,31 @@ mod tests {
         let empty = MessageView { content: Some((0, "")), ..put };
         assert!(write([empty]).contains("<DequeueCount>0</DequeueCount><MessageText /></Queue"));
         assert_eq!(write([]), format!("{DECLARATION}<QueueMessagesList />"));
+    }
+
+    #[test]
+    fn how_long_a_list_becomes() {
+        let longest = |text: &str, count| {
+            let text = text.repeat(limits::MESSAGE_BYTES_MAX / text.len());
+            let message = MessageView {
+                id: Guid::parse("917274f0-d51e-4768-9892-e6fdb9663621").unwrap(),
+                inserted: Timestamp::MAX,
+                expires: Timestamp::MAX,
+                taken: Some((Timestamp::MAX, Timestamp::MAX)),
+                content: Some((u32::MAX, &text)),
+            };
+            write(std::iter::repeat_n(message, count)).len()
+        };
+        for count in [0, 1, limits::MESSAGES_MAX] {
+            for text in
+                ["x", "\u{1F600}", "{\"a\":\"b&c\"}\r\n", "<order id='1'><city>Bern</city></order>"]
+            {
+                assert!(longest(text, count) <= bytes_expected(count), "{count} of {text}");
+            }
+            for text in ["&", "\r", "<", "\u{FFFD}"] {
+                assert!(longest(text, count) <= bytes_expected(count) * 5 / 2, "{count} of {text}");
+            }
+        }
     }
 
     proptest! {

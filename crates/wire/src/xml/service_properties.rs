@@ -4,16 +4,39 @@ use super::XmlError;
 use super::text::{DECLARATION, push_element};
 use super::tree::Node;
 use rowhouse_types::{
-    CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate, limits,
+    CorsRule, Logging, Metrics, Service, ServiceProperties, ServicePropertiesUpdate, limits,
 };
 
 const METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH"];
 /// Longest version of logging or metrics, in bytes: there has only ever been `1.0`.
 const VERSION_BYTES_MAX: usize = 16;
 
-/// Reads the body of Set Service Properties. What is there must be complete; what is not keeps its value.
-pub fn read(body: &[u8]) -> Result<ServicePropertiesUpdate, XmlError> {
-    let root = Node::parse(body, "StorageServiceProperties")?;
+/// Every element below the root.
+const NAMES: [&str; 18] = [
+    "Logging",
+    "HourMetrics",
+    "MinuteMetrics",
+    "Cors",
+    "Version",
+    "Read",
+    "Write",
+    "Delete",
+    "RetentionPolicy",
+    "Enabled",
+    "IncludeAPIs",
+    "Days",
+    "CorsRule",
+    "AllowedOrigins",
+    "AllowedMethods",
+    "AllowedHeaders",
+    "ExposedHeaders",
+    "MaxAgeInSeconds",
+];
+
+/// Reads the body of Set Service Properties. What is there must be complete; what is not keeps its value. Elements that
+/// nobody knows are refused for tables and passed over for queues.
+pub fn read(body: &[u8], service: Service) -> Result<ServicePropertiesUpdate, XmlError> {
+    let root = Node::parse(body, "StorageServiceProperties")?.known_to(service, &NAMES);
     let [logging, hour_metrics, minute_metrics, cors] =
         root.fields(["Logging", "HourMetrics", "MinuteMetrics", "Cors"])?;
     Ok(ServicePropertiesUpdate {

@@ -4,7 +4,7 @@ use super::XmlError;
 use super::text::is_xml;
 use quick_xml::Reader;
 use quick_xml::events::Event;
-use rowhouse_types::limits;
+use rowhouse_types::{Service, limits};
 
 /// No document of the protocol is deeper than four elements.
 const DEPTH_MAX: usize = 8;
@@ -90,6 +90,16 @@ impl Node {
             (Some(document), true) => Ok(document),
             _ => Err(XmlError::Syntax),
         }
+    }
+
+    /// As a service sees it that knows these elements and no others: queues pass over the rest, wherever it stands.
+    pub(super) fn known_to(mut self, service: Service, names: &[&str]) -> Self {
+        if service == Service::Queue {
+            self.children.retain(|child| names.contains(&child.name.as_str()));
+            let children = self.children.into_iter();
+            self.children = children.map(|child| child.known_to(service, names)).collect();
+        }
+        self
     }
 
     /// The text of an element without children.

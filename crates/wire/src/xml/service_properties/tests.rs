@@ -4,6 +4,10 @@ use proptest::prelude::*;
 const RETENTION: &str = "<RetentionPolicy><Enabled>true</Enabled><Days>5</Days></RetentionPolicy>";
 const RULE: &str = "<CorsRule><AllowedMethods>GET,PUT</AllowedMethods><AllowedOrigins>http://a.example</AllowedOrigins><AllowedHeaders>x-ms-meta-xyz,x-ms-meta-data*</AllowedHeaders><ExposedHeaders /><MaxAgeInSeconds>500</MaxAgeInSeconds></CorsRule>";
 
+fn read(body: &[u8]) -> Result<ServicePropertiesUpdate, XmlError> {
+    super::read(body, Service::Table)
+}
+
 fn wrapped(inner: &str) -> String {
     format!("{DECLARATION}<StorageServiceProperties>{inner}</StorageServiceProperties>")
 }
@@ -43,6 +47,16 @@ fn parts_in_any_order() {
     let disabled = "<HourMetrics><RetentionPolicy><Days>3</Days><Enabled>false</Enabled></RetentionPolicy><IncludeAPIs>true</IncludeAPIs><Enabled>false</Enabled><Version>1.0</Version></HourMetrics>";
     let metrics = read(wrapped(disabled).as_bytes()).unwrap().hour_metrics.unwrap();
     assert_eq!((metrics.include_apis, metrics.retention_days), (None, None));
+}
+
+#[test]
+fn queues_pass_over_what_nobody_knows() {
+    let body = wrapped(&format!("<New><Cors/></New><Metrics/><Cors><New/>{RULE}</Cors>"));
+    let update = super::read(body.as_bytes(), Service::Queue).unwrap();
+    assert_eq!(update.cors.map(|rules| rules.len()), Some(1));
+    assert_eq!(read(body.as_bytes()), Err(XmlError::UnsupportedNode));
+    let misplaced = super::read(wrapped("<CorsRule/>").as_bytes(), Service::Queue);
+    assert_eq!(misplaced, Err(XmlError::UnsupportedNode));
 }
 
 #[test]
