@@ -106,3 +106,39 @@ fn clearing_that_fails_half_done_is_not_said_to_have_done_nothing() {
         }
     });
 }
+
+/// So many messages, with random ids that begin with a byte of these.
+fn pour(url: &str, count: u32, (from, to): (u8, u8)) {
+    let sql = format!(
+        "INSERT INTO rowhouse.messages
+         SELECT 1, set_byte(uuid_send(gen_random_uuid()), 0, {from} + floor(random() * ({to} - {from} + 1))::int),
+             0, n, 1, 0, 3155378975999999999, 0, '' FROM generate_series(1, {count}) n"
+    );
+    TestPostgres::shared().execute(database(url), &sql);
+}
+
+/// Exact up to 100,000. Beyond, a little more than there are; also where clearing stopped half way, and what was put since
+/// makes one half of the ids rarer than the other.
+#[test]
+fn a_large_queue_is_counted_without_reading_all_of_it() {
+    common::run(async {
+        let url = TestPostgres::shared().create_database();
+        let store = open(&url).await;
+        let account = account(&*store).await;
+        let jobs = queue(&*store, account, "jobs").await;
+        let count = async || store.message_count(jobs).await.expect("counted");
+        assert_eq!(jobs, QueueId(1));
+        pour(&url, 99_999, (100, 255));
+        assert_eq!(count().await, 99_999);
+        let mut there = 99_999;
+        let mut estimated = 0;
+        for (more, ids) in [(1, (0, 255)), (20_000, (0, 99)), (200_000, (0, 255))] {
+            pour(&url, more, ids);
+            there += u64::from(more);
+            let counted = count().await;
+            assert!((there..there + there / 12).contains(&counted), "{counted} of {there}");
+            estimated += usize::from(counted > there);
+        }
+        assert_eq!(estimated, 3, "it was not all counted");
+    });
+}
