@@ -4,7 +4,7 @@
 
 mod history;
 
-use history::{Delete, History, Outcome, Put, SLACK, Take, judge};
+use history::{Delete, History, Outcome, Put, SLACK, Take, check, judge};
 
 use crate::client::{Client, encode};
 use crate::connection::Response;
@@ -106,6 +106,11 @@ impl Messages {
         let history = self.history();
         assert!(history.puts.len() > rounds && done(&history) > rounds, "there was load");
         judge(&history);
+    }
+
+    /// What is wrong with the answers; nothing if they can be explained.
+    pub fn faults(&self) -> Vec<String> {
+        check(&self.history())
     }
 
     /// How many messages were there at the end.

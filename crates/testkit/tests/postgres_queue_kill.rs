@@ -5,12 +5,17 @@
 //! on different servers, the receipt of an acknowledged take is good on either of them afterwards, and what was answered 503 has
 //! not happened. A server whose neighbour dies goes on.
 //!
+//! The control is a database that answers before a commit is in its log: it must lose something, or else the test would not
+//! have seen it either.
+//!
 //! `ROWHOUSE_POSTGRES_QUEUE_KILL_ROUNDS` says how often; `make crash STORE=postgres ROUNDS=n` sets it.
 
 #![cfg(unix)]
 
 use rowhouse_env::{Random, SeededRandom};
-use rowhouse_testkit::{Blow, Messages, Pair, count_from, seed, wait_until};
+use rowhouse_testkit::{
+    Blow, Messages, Pair, TestPostgres, TestServer, count_from, seed, wait_until,
+};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 4;
@@ -61,4 +66,34 @@ fn any(chance: &SeededRandom, below: Duration) -> Duration {
     let mut bytes = [0; 2];
     chance.fill(&mut bytes);
     below * u32::from(u16::from_le_bytes(bytes)) / u32::from(u16::MAX)
+}
+
+/// Rounds that the control may take to lose something.
+const CONTROL_ROUNDS: u64 = 5;
+
+#[test]
+fn a_database_that_does_not_wait_for_its_log_is_caught() {
+    let lazy = [("synchronous_commit", "off"), ("wal_writer_delay", "10s")];
+    let mut postgres = TestPostgres::start_with(&lazy);
+    let server = TestServer::start_with_store_and(&postgres.create_database(), &["--ephemeral"]);
+    let messages = Messages::new(&mut server.queue_client());
+    postgres.execute("postgres", "CHECKPOINT");
+    for round in 1..=CONTROL_ROUNDS {
+        messages.run(&[server.queue_address()], seed().wrapping_add(round), |workers| {
+            std::thread::sleep(AFTERWARDS);
+            postgres.kill();
+            workers.rest();
+        });
+        postgres.restart();
+        wait_until("ready again", || server.is_ready());
+        messages.wait_until_all_is_visible();
+        messages.drain(&mut server.queue_client());
+        let faults = messages.faults();
+        if let Some(first) = faults.first() {
+            let count = faults.len();
+            println!("postgres control: {count} faults in round {round}, as it must be: {first}");
+            return;
+        }
+    }
+    panic!("{CONTROL_ROUNDS} rounds without a loss that must be there");
 }

@@ -91,7 +91,7 @@ pub(super) fn judge(history: &History) {
 }
 
 /// What is wrong with a history; nothing if it can be explained.
-fn check(history: &History) -> Vec<String> {
+pub(super) fn check(history: &History) -> Vec<String> {
     let mut faults = Vec::new();
     let mut takes: BTreeMap<u64, Vec<&Take>> = BTreeMap::new();
     for take in &history.takes {
