@@ -267,7 +267,7 @@ impl Reader {
 
     pub(crate) async fn message_count(&self, queue: QueueId, now: Now) -> Result<u64, StoreError> {
         let (session, meter) = self.nodes.session_at(queue::number(queue), Kind::Read).await?;
-        let count = |session| async move { queue::read::count(&session, queue, now).await };
+        let count = |session| async move { queue::count::count(&session, queue, now).await };
         let count = self.read_on(session, count).await?;
         meter.answered(0);
         Ok(count)

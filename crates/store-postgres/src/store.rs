@@ -166,16 +166,30 @@ impl PostgresStore {
     }
 
     /// Waits for a write as long as is worth waiting. The connection is closed then, and the database goes on alone.
-    async fn in_time<T>(
-        &self,
-        write: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, StoreError> {
+    async fn in_time<T>(&self, write: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         if let Ok(result) = tokio::time::timeout(self.write_within, write).await {
-            return result.map_err(Fault::of_a_write);
+            return result;
         }
         let reason = "the database did not answer a write in time";
         tracing::warn!("{reason}");
-        Err(StoreError::outcome_unknown(reason))
+        Err(StoreError::outcome_unknown(reason).into())
+    }
+
+    /// Deletes most of what a command that clears a large queue is to delete; what a fault of the commit means then. Once
+    /// something is deleted, nobody is told that nothing was.
+    async fn begin_to_clear(
+        &self,
+        mut clearing: Option<queue::clear::Place>,
+    ) -> Result<fn(Fault) -> StoreError, StoreError> {
+        let mut meaning: fn(Fault) -> StoreError = Fault::of_a_write;
+        while let Some(place) = clearing {
+            let step = self.in_time(queue::clear::step(&self.reader.nodes, place)).await;
+            clearing = step.map_err(meaning)?;
+            if clearing.is_some() {
+                meaning = Fault::after_a_write;
+            }
+        }
+        Ok(meaning)
     }
 
     /// Changes accounts or tables; returns when no other server acts on what was before.
@@ -187,7 +201,7 @@ impl PostgresStore {
         let session = Arc::new(self.reader.nodes.first().session().await?);
         let changed = self.in_time(catalogue::change(session, work)).await;
         self.reader.cache.forget();
-        let (version, result) = changed?;
+        let (version, result) = changed.map_err(Fault::of_a_write)?;
         let announced = self.membership.announce(version).await;
         match result {
             Ok(done) => announced.map(|()| done).map_err(Fault::after_a_write),
@@ -410,12 +424,10 @@ impl Store for PostgresStore {
             return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
         let (commands, indexed) = self.locate(commands).await.map_err(Fault::of_a_read)?;
-        let mut clearing = queue::clear::begin(commands.is_empty(), &messages);
-        while let Some(place) = clearing {
-            clearing = self.in_time(queue::clear::step(&self.reader.nodes, place)).await?;
-        }
+        let clearing = queue::clear::begin(commands.is_empty(), &messages);
+        let meaning = self.begin_to_clear(clearing).await?;
         let commit = self.commit_located(&commands, indexed.as_ref(), &messages);
-        let outcome = self.in_time(commit).await?;
+        let outcome = self.in_time(commit).await.map_err(meaning)?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let timestamp = u64::try_from(outcome.tick).ok().and_then(Timestamp::from_ticks);
         let timestamp = timestamp

@@ -1,5 +1,5 @@
 //! The rows of dropped tables, indexes and queues, and messages that have expired: removed in small steps, by one server at a
-//! time.
+//! time. Each of the four has its turn within a second or so, however much there is to do for another.
 //!
 //! A write that saw a table or an index before it was dropped may put a row there afterwards, and its commit may wait for a standby
 //! for any time. So a table is forgotten only when no such write can be left: a server that finds it dropped waits
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
 
-/// How often a server looks for something to sweep.
+/// How often a server looks for something to sweep, also while there is much of something else.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two steps: others come first.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -115,21 +115,37 @@ impl Kind {
 pub(crate) async fn keep_sweeping(pool: Pool, now: impl Fn() -> Now) {
     let mut sweeper = Sweeper::new(pool, GRACE);
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if let Err(fault) = sweeper.sweep().await {
-            tracing::debug!(?fault, "sweeping goes on later");
-        }
-        if let Err(fault) = sweeper.sweep_expired(&now).await {
-            tracing::debug!(?fault, "messages that have expired are swept later");
-        }
+        let again = Instant::now() + LOOK_EVERY;
+        sweeper.sweep(&now).await;
+        tokio::time::sleep_until(again.into()).await;
     }
 }
 
 struct Sweeper {
     pool: Pool,
     grace: Duration,
+    /// How long a look lasts at most.
+    look: Duration,
+    turns: [Turn; 4],
     /// What this server has seen dropped.
     dropped: HashMap<(Kind, i64), Dropped>,
+}
+
+/// What is swept in turn with the others.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Messages that have expired, if it is nothing that was dropped.
+    kind: Option<Kind>,
+    /// How many of the kind wait, so that those behind them get theirs.
+    skipped: i64,
+    /// Nothing is left, or another server does it.
+    is_over: bool,
+}
+
+impl Turn {
+    const fn of(kind: Option<Kind>) -> Self {
+        Self { kind, skipped: 0, is_over: false }
+    }
 }
 
 /// What is known of writes to a dropped table, index or queue.
@@ -151,50 +167,71 @@ enum Swept {
 
 impl Sweeper {
     fn new(pool: Pool, grace: Duration) -> Self {
-        Self { pool, grace, dropped: HashMap::new() }
+        let kinds = [Some(Kind::Table), Some(Kind::Index), Some(Kind::Queue), None];
+        let (turns, dropped) = (kinds.map(Turn::of), HashMap::new());
+        Self { pool, grace, look: LOOK_EVERY, turns, dropped }
     }
 
-    /// Until nothing is left, or another server does it.
-    async fn sweep(&mut self) -> Result<(), Fault> {
+    /// A step of each in turn, until nothing is left of any or the look is over. The next one goes on where this one ended,
+    /// and asks again for what had nothing left.
+    async fn sweep(&mut self, now: impl Fn() -> Now) {
         self.dropped.retain(|_, dropped| dropped.seen.elapsed() < REMEMBER);
-        self.sweep_all(Kind::Table).await?;
-        self.sweep_all(Kind::Index).await?;
-        self.sweep_all(Kind::Queue).await
-    }
-
-    /// Until no message that has expired is left, or another server does it.
-    async fn sweep_expired(&self, now: impl Fn() -> Now) -> Result<(), Fault> {
-        loop {
-            let session = self.pool.session().await?;
-            session.begin("BEGIN").await?;
-            let locked = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&LOCK]).await?;
-            let is_ours = locked.is_some_and(|row| row.get(0));
-            let removed =
-                if is_ours { queue::expiry::remove(&session, now(), ROWS).await? } else { 0 };
-            session.end("COMMIT").await?;
-            drop(session);
-            if removed < ROWS.unsigned_abs() {
-                return Ok(());
+        let began = Instant::now();
+        for turn in &mut self.turns {
+            if turn.is_over {
+                *turn = Turn::of(turn.kind);
             }
-            tokio::time::sleep(PAUSE).await;
+        }
+        while self.turns.iter().any(|turn| !turn.is_over) {
+            for at in 0..self.turns.len() {
+                let turn = self.turns[at];
+                if !turn.is_over {
+                    self.turns[at] = self.take_turn(turn, &now).await;
+                }
+            }
+            if began.elapsed() >= self.look {
+                return;
+            }
         }
     }
 
-    async fn sweep_all(&mut self, kind: Kind) -> Result<(), Fault> {
-        let mut skipped = 0;
-        loop {
-            let session = self.pool.session().await?;
-            session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
-            let swept = self.step(&session, kind, skipped).await?;
-            session.end("COMMIT").await?;
-            drop(session);
-            match swept {
-                Swept::Rows => tokio::time::sleep(PAUSE).await,
-                Swept::All => {}
-                Swept::Waits => skipped += 1,
-                Swept::Nothing => return Ok(()),
+    /// One step; what comes next. One kind that cannot be swept leaves the others their turns.
+    async fn take_turn(&mut self, turn: Turn, now: impl Fn() -> Now) -> Turn {
+        let swept = match turn.kind {
+            Some(kind) => self.sweep_dropped(kind, turn.skipped).await,
+            None => self.sweep_expired(now()).await,
+        };
+        match swept {
+            Ok(Swept::Rows) => {
+                tokio::time::sleep(PAUSE).await;
+                turn
+            }
+            Ok(Swept::All) => turn,
+            Ok(Swept::Waits) => Turn { skipped: turn.skipped + 1, ..turn },
+            Ok(Swept::Nothing) => Turn { is_over: true, ..turn },
+            Err(fault) => {
+                tracing::debug!(?fault, "sweeping goes on later");
+                Turn { is_over: true, ..turn }
             }
         }
+    }
+
+    async fn sweep_expired(&self, now: Now) -> Result<Swept, Fault> {
+        let session = self.pool.session().await?;
+        session.begin("BEGIN").await?;
+        let locked = session.row("SELECT pg_try_advisory_xact_lock($1)", &[&LOCK]).await?;
+        let is_ours = locked.is_some_and(|row| row.get(0));
+        let removed = if is_ours { queue::expiry::remove(&session, now, ROWS).await? } else { 0 };
+        session.end("COMMIT").await?;
+        Ok(if removed < ROWS.unsigned_abs() { Swept::Nothing } else { Swept::Rows })
+    }
+
+    async fn sweep_dropped(&mut self, kind: Kind, skipped: i64) -> Result<Swept, Fault> {
+        let session = self.pool.session().await?;
+        session.begin("BEGIN; SET LOCAL rowhouse.sweeping = 'on'").await?;
+        let swept = self.step(&session, kind, skipped).await?;
+        session.end("COMMIT").await?;
+        Ok(swept)
     }
 
     async fn step(&mut self, session: &Session, kind: Kind, skip: i64) -> Result<Swept, Fault> {
@@ -281,14 +318,14 @@ mod tests {
         writer.run(LATE).await.unwrap();
         let mut sweeper = Sweeper::new(pool, Duration::ZERO);
         for _ in 0..5 {
-            sweeper.sweep().await.unwrap();
+            sweeper.sweep(|| Now(None)).await;
         }
         assert_eq!(left(&session).await, (1, 0), "a write that saw the table has not ended");
         writer.end("COMMIT").await.unwrap();
         let began = Instant::now();
         // Transactions of other tests are waited for too.
         while left(&session).await.0 > 0 && began.elapsed() < Duration::from_secs(30) {
-            sweeper.sweep().await.unwrap();
+            sweeper.sweep(|| Now(None)).await;
             tokio::time::sleep(PAUSE).await;
         }
         assert_eq!(left(&session).await, (0, 0));
@@ -301,8 +338,34 @@ mod tests {
         session.run(LATE).await.unwrap();
         let mut sweeper = Sweeper::new(pool, GRACE);
         for _ in 0..5 {
-            sweeper.sweep().await.unwrap();
+            sweeper.sweep(|| Now(None)).await;
         }
         assert_eq!(left(&session).await, (1, 0), "its rows go at once");
+    }
+
+    const LARGE: &str = "INSERT INTO rowhouse.entities
+        SELECT 1, 7, int8send(n), '', '', 1, 1, 1, '{}', '{}' FROM generate_series(1, 30000) n";
+    const EXPIRED: &str = "INSERT INTO rowhouse.messages
+        VALUES (1, '\\x01', 0, 1, 1, 0, 1, 0, ''), (1, '\\x02', 0, 1, 1, 0, 3155378975999999999, 0, '')";
+    const OF_QUEUE: &str = "INSERT INTO rowhouse.queues (qid, account, name, created, dropped)
+            VALUES (2, 1, '!2', 0, now());
+        INSERT INTO rowhouse.messages SELECT 2, int8send(n), 0, n, 1, 0, 3155378975999999999, 0, ''
+            FROM generate_series(1, 10) n";
+
+    /// What comes up while a large table is being swept does not wait for its end.
+    #[tokio::test]
+    async fn a_large_table_leaves_the_others_their_turns() {
+        let (pool, session) = with_dropped_table().await;
+        session.run(LARGE).await.unwrap();
+        let mut sweeper = Sweeper::new(pool, GRACE);
+        sweeper.look = 5 * PAUSE;
+        for appears in [EXPIRED, OF_QUEUE] {
+            session.run(appears).await.unwrap();
+            sweeper.sweep(|| Now(None)).await;
+            let messages = session.row("SELECT count(*) FROM rowhouse.messages", &[]).await;
+            assert_eq!(messages.unwrap().unwrap().get::<_, i64>(0), 1, "one has not expired");
+            let entities = left(&session).await.1;
+            assert!((1..30_000).contains(&entities), "the table had its turns too: {entities}");
+        }
     }
 }

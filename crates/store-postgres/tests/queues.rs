@@ -80,45 +80,6 @@ fn texts(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| &*message.text).collect()
 }
 
-/// More than are deleted at a time, of which somebody has some in hand; those of another queue stay.
-#[test]
-fn a_large_queue_is_cleared() {
-    common::run(async {
-        let url = TestPostgres::shared().create_database();
-        let store = open(&url).await;
-        let account = account(&*store).await;
-        let jobs = queue(&*store, account, "jobs").await;
-        let other = queue(&*store, account, "other").await;
-        for _ in 0..11 {
-            let messages = (0..1000).map(|_| of(jobs, put("text"))).collect();
-            commit(&*store, messages).await.expect("put");
-        }
-        act(&*store, other, put("stays")).await.expect("put");
-        let (client, connection) =
-            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connected");
-        tokio::spawn(connection);
-        client.batch_execute("BEGIN").await.expect("begun");
-        let lock = "SELECT 1 FROM rowhouse.messages ORDER BY id LIMIT 50 FOR UPDATE";
-        client.query(lock, &[]).await.expect("locked");
-        let clearing = tokio::spawn({
-            let store = Arc::clone(&store);
-            async move { act(&*store, jobs, MessageAction::Clear).await }
-        });
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while store.message_count(jobs).await.expect("counted") > 1100 {
-            assert!(Instant::now() < give_up, "steps are not one moment");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        client.batch_execute("COMMIT").await.expect("let go");
-        assert_eq!(clearing.await.expect("no panic"), Ok(Vec::new()));
-        assert_eq!(store.message_count(jobs).await.expect("counted"), 0);
-        assert_eq!(store.message_count(other).await.expect("counted"), 1);
-        store.drop_queue(jobs).await.expect("dropped");
-        let gone = act(&*store, jobs, MessageAction::Clear).await;
-        assert_eq!(gone, Err(Conflict::QueueNotFound));
-    });
-}
-
 fn start() -> Timestamp {
     Timestamp::parse_iso("2026-01-01T00:00:00Z").expect("a date")
 }

@@ -18,8 +18,11 @@ mod connection;
 mod door;
 pub mod history;
 mod load;
+mod messages;
 #[cfg(unix)]
 pub mod page;
+#[cfg(unix)]
+mod pair;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
@@ -37,6 +40,9 @@ pub use client::{Client, DEV_ACCOUNT, DEV_KEY, Retries, encode, entity_path};
 pub use connection::{Connection, Response};
 pub use door::Door;
 pub use load::{Cutoff, Load, Losses, Tally};
+pub use messages::Messages;
+#[cfg(unix)]
+pub use pair::{Blow, Pair, wait_until};
 #[cfg(unix)]
 pub use postgres::TestPostgres;
 #[cfg(unix)]

@@ -15,8 +15,9 @@
 
 use rowhouse_env::{Random, SeededRandom};
 use rowhouse_testkit::history::{Answer, Order, Record, Witnesses, check};
-use rowhouse_testkit::{Load, TestPostgres, TestServer, Turnover, count_from, seed};
-use std::net::SocketAddr;
+use rowhouse_testkit::{
+    Blow, Load, Pair, TestPostgres, TestServer, Turnover, count_from, seed, wait_until,
+};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 6;
@@ -24,29 +25,11 @@ const ROUNDS: usize = 6;
 const ROUND_MAX: Duration = Duration::from_millis(1200);
 /// What is left then goes on for this long.
 const AFTERWARDS: Duration = Duration::from_millis(600);
-/// Longer than a server's lease on its place among the others.
-const SLEEP: Duration = Duration::from_millis(3500);
 /// A start is interrupted within this time.
 const START_MAX: Duration = Duration::from_millis(100);
-/// How long it may take until all is well again, even on a busy machine.
-const RECOVERY_MAX: Duration = Duration::from_mins(1);
-
-/// What happens to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
-    Server(usize),
-    Postgres,
-    /// The first server sleeps for longer than its lease. Meanwhile the other dies and comes back in its place.
-    Sleep,
-}
-
-/// In turn.
-const BLOWS: [Blow; 4] = [Blow::Server(0), Blow::Postgres, Blow::Server(1), Blow::Sleep];
 
 struct World {
-    postgres: TestPostgres,
-    database: String,
-    servers: Vec<TestServer>,
+    pair: Pair,
     load: Load,
     witnesses: Witnesses,
     turnover: Turnover,
@@ -54,36 +37,21 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let postgres = TestPostgres::start();
-        let url = postgres.create_database();
-        let database = url.rsplit('/').next().expect("a path").to_owned();
-        let names = (0..2).map(|number| format!("{url}?application_name={}", name(number)));
-        let servers: Vec<_> = names.map(|url| TestServer::start_with_store(&url)).collect();
-        let load = Load::new(&mut servers[0].client(), seed, Order::OfEntity);
-        let witnesses = Witnesses::new(&mut servers[1].client(), seed);
-        Self { postgres, database, servers, load, witnesses, turnover: Turnover::default() }
+        let pair = Pair::start();
+        let load = Load::new(&mut pair.servers[0].client(), seed, Order::OfEntity);
+        let witnesses = Witnesses::new(&mut pair.servers[1].client(), seed);
+        Self { pair, load, witnesses, turnover: Turnover::default() }
     }
 
     /// Everything at once on both servers, until something is killed and a moment longer.
     fn run(&mut self, blow: Blow, after: Duration) {
-        let addresses: Vec<SocketAddr> = self.servers.iter().map(TestServer::address).collect();
-        let Self { postgres, database, servers, load, witnesses, turnover } = self;
+        let addresses = self.pair.addresses();
+        let Self { pair, load, witnesses, turnover } = self;
         load.run(&addresses, |writers| {
             witnesses.run(&addresses, |clients| {
                 turnover.run(&addresses, |owners| {
                     std::thread::sleep(after);
-                    match blow {
-                        Blow::Server(number) => servers[number].kill(),
-                        Blow::Postgres => postgres.kill(),
-                        Blow::Sleep => {
-                            servers[0].pause();
-                            servers[1].kill();
-                            std::thread::sleep(SLEEP);
-                            wait_for_sessions(postgres, database, 1);
-                            servers[1].restart();
-                            servers[0].resume();
-                        }
-                    }
+                    pair.strike(blow);
                     std::thread::sleep(AFTERWARDS);
                     writers.rest();
                     clients.rest();
@@ -95,49 +63,18 @@ impl World {
 
     /// Starts again what was killed, once nothing of it can take effect any more.
     fn recover(&mut self, blow: Blow, interrupted: Option<Duration>) {
-        match blow {
-            Blow::Server(number) => {
-                wait_for_sessions(&self.postgres, &self.database, number);
-                if let Some(after) = interrupted {
-                    self.servers[number].restart_and_kill(after);
-                }
-                self.servers[number].restart();
-            }
-            Blow::Postgres => self.postgres.restart(),
-            Blow::Sleep => {}
-        }
-        let servers = &self.servers;
-        wait_until("ready again", || servers.iter().all(TestServer::is_ready));
+        self.pair.recover(blow, interrupted);
         self.witnesses.settle();
     }
 
     fn verify(&mut self, round: usize) {
-        let mut client = self.servers[round % self.servers.len()].client();
+        let mut client = self.pair.servers[round % 2].client();
         if let Err(losses) = self.load.verify(&mut client) {
             panic!("round {round}: {losses}");
         }
         if let Err(reason) = self.turnover.verify(&mut client) {
             panic!("round {round}: {reason}");
         }
-    }
-}
-
-fn name(number: usize) -> String {
-    format!("server{number}")
-}
-
-/// The database finishes the statement that it got last before it notices that nobody waits for it.
-fn wait_for_sessions(postgres: &TestPostgres, database: &str, number: usize) {
-    let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", name(number));
-    let sql = format!("SELECT count(*) {of}");
-    wait_until("its sessions end", || postgres.execute(database, &sql) == "0");
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < RECOVERY_MAX, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -156,8 +93,8 @@ fn kills_of_servers_and_of_the_database_lose_nothing() {
     let began = Instant::now();
     let mut slowest = Duration::ZERO;
     for round in 1..=rounds {
-        let blow = BLOWS[round % BLOWS.len()];
-        world.turnover.prepare(&mut world.servers[round % 2].client());
+        let blow = Blow::ALL[round % Blow::ALL.len()];
+        world.turnover.prepare(&mut world.pair.servers[round % 2].client());
         let failures = world.load.tally().failures + world.witnesses.failures();
         world.run(blow, any(&chance, ROUND_MAX));
         if matches!(blow, Blow::Server(_)) {
@@ -171,16 +108,13 @@ fn kills_of_servers_and_of_the_database_lose_nothing() {
         println!("round {round}: {blow:?}, {}, {}", world.load.tally(), world.turnover);
     }
     assert!(world.load.tally().writes > rounds as u64, "there was load");
-    let records = world.witnesses.into_records(&mut world.servers[0].client());
+    let records = world.witnesses.into_records(&mut world.pair.servers[0].client());
     if let Err(violation) = check(&records, Order::OfEntity) {
         panic!("{violation}");
     }
-    let usurped = world.servers[0].log().contains("the slot was taken");
-    assert!(usurped || rounds < BLOWS.len(), "the server that slept has lost its place");
-    for server in &mut world.servers {
-        assert!(!server.log().contains("panicked"), "nothing panicked");
-        assert!(server.stop().success(), "a clean end after all that");
-    }
+    let usurped = world.pair.servers[0].log().contains("the slot was taken");
+    assert!(usurped || rounds < Blow::ALL.len(), "the server that slept has lost its place");
+    world.pair.stop();
     let count = |of: fn(&Record) -> bool| records.iter().filter(|record| of(record)).count();
     println!(
         "postgres kill: {rounds} rounds on two servers, {}, {}, 0 lost, 0 half batches, no ETag twice; \

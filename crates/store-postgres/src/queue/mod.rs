@@ -7,6 +7,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod clear;
+pub(crate) mod count;
 pub(crate) mod expiry;
 pub(crate) mod floor;
 pub(crate) mod read;

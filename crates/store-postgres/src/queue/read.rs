@@ -1,4 +1,4 @@
-//! Reads of messages: the next ones, how many there are, and all of them page by page.
+//! Reads of messages: the next ones, and all of them page by page.
 
 use super::{LIVE, NOW, Now, columns_of, instant, message, number, ticks};
 use crate::fault::Fault;
@@ -15,12 +15,6 @@ static PEEK: LazyLock<String> = LazyLock::new(|| {
              WHERE m.qid = $1 AND m.qid + 0 = $1 AND m.visible <= {NOW} AND m.expires > {NOW}
              ORDER BY m.visible, m.seq LIMIT $3
          ) AS m ON true ORDER BY m.visible, m.seq"
-    )
-});
-static COUNT: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT (SELECT count(*) FROM rowhouse.messages m WHERE m.qid = $1 AND m.expires > {NOW})
-         FROM {LIVE}"
     )
 });
 /// One row more than fits, without its text: the place where the next page starts.
@@ -58,13 +52,6 @@ pub(crate) async fn peek(
         return Ok(Vec::new());
     }
     rows.iter().map(|row| message(row, 0)).collect()
-}
-
-/// How many messages there are, visible or not.
-pub(crate) async fn count(session: &Session, queue: QueueId, now: Now) -> Result<u64, Fault> {
-    let row = session.row(&COUNT, &[&number(queue), &now.0]).await?;
-    let row = row.ok_or(Conflict::QueueNotFound)?;
-    Ok(row.get::<_, i64>(0).unsigned_abs())
 }
 
 /// Messages from a place on, in the order of their places.
