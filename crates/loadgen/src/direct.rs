@@ -190,6 +190,7 @@ fn scan(wanted: &Wanted) -> Scan {
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,
+        select: None,
         limit: limits::PAGE_ITEMS_MAX,
         max_bytes: limits::PAGE_BYTES_MAX,
         deadline: Instant::now() + PAGE_WITHIN,

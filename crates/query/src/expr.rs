@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::error::FilterError;
 use crate::evaluate::{self, Operand};
+use crate::index::condition;
 use crate::parser::{self, Dialect};
 use rowhouse_types::{Corrupt, Row, Value, ValueRef};
 use std::convert::Infallible;
@@ -101,6 +102,15 @@ impl Filter {
         self.root.terms()
     }
 
+    /// The names that it looks at, each once; those of keys and Timestamp among them.
+    pub fn properties(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.root.name(&mut names);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// The tree, for engines that translate it.
     pub fn root(&self) -> &Expr {
         &self.root
@@ -108,6 +118,16 @@ impl Filter {
 }
 
 impl Expr {
+    fn name<'a>(&'a self, names: &mut Vec<&'a str>) {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.name(names)),
+            Self::Not(part) => part.name(names),
+            Self::Call { call, .. } => names.extend(condition::properties(call)),
+            Self::Compare { property, .. } | Self::Property(property) => names.push(property),
+            Self::Constant(_) => {}
+        }
+    }
+
     fn terms(&self) -> usize {
         /// A function may go through a whole text where a comparison stops at the first difference.
         const FUNCTION: usize = 8;

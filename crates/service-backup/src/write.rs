@@ -294,6 +294,7 @@ fn page(range: KeyRange) -> Scan {
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,
+        select: None,
         limit: FRAME_ITEMS,
         max_bytes: FRAME_BYTES,
         deadline: Instant::now() + Duration::from_millis(limits::PAGE_MILLIS_MAX),

@@ -76,7 +76,7 @@ impl TableService {
             let half = query.deadline.saturating_duration_since(now) / 2;
             (Take::Entities, query.limit.clamp(1, limits::PAGE_ITEMS_MAX), now + half)
         };
-        let reading = Reading { direction, take, limit, deadline };
+        let reading = Reading { direction, take, select: None, limit, deadline };
         let page = self.read(&table, &mut chosen, &reading).await?;
         let (plan, examined, next) = (chosen.plan, page.examined, page.next);
         if query.dry_run {

@@ -15,6 +15,7 @@ use rowhouse_store::{
 };
 use rowhouse_types::{Corrupt, Direction, KeyRange, Position, Record, Row, Rows, limits};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A filter that leaves no more than so many is sorted rather than looked for along an index.
@@ -43,6 +44,8 @@ struct Wanted<'a> {
     property: &'a str,
     direction: Direction,
     from: Option<EntryPlace>,
+    /// The properties that the caller looks at; all without.
+    select: Option<Arc<[Box<str>]>>,
     limit: usize,
     deadline: Instant,
 }
@@ -62,6 +65,13 @@ impl Ordered {
         let entry = entry(&self.keys, row)?.unwrap_or_default();
         let key = Position::before(row.partition, row.row);
         Ok(self.place(EntryPlace { entry: entry.into(), key }))
+    }
+
+    /// What is read of an entity: what is wanted of it, and what its place follows from.
+    fn reads(&self, select: Option<&[Box<str>]>) -> Option<Arc<[Box<str>]>> {
+        let select = select?;
+        let more = self.keys.properties.iter().filter(|name| !select.contains(name));
+        Some(select.iter().chain(more).cloned().collect())
     }
 
     fn place(&self, place: EntryPlace) -> OrderPlace {
@@ -91,7 +101,7 @@ impl TableService {
         direction: Direction,
         query: EntityQuery,
     ) -> Result<(EntityPage, Chosen), TableError> {
-        let EntityQuery { filter, from, limit, limited, deadline, .. } = query;
+        let EntityQuery { filter, select, from, limit, limited, deadline, .. } = query;
         let (index, from) = match from {
             None => (index_of(table, property), None),
             Some(Place::Key(_)) => return Err(TableError::OrderPlaceGone),
@@ -104,7 +114,7 @@ impl TableService {
         let mut chosen = self.choose(table, filter, [caller.grant.range(), None]).await?;
         let resumed = from.is_some();
         let limit = limit.min(limits::PAGE_ITEMS_MAX);
-        let wanted = Wanted { property, direction, from, limit, deadline };
+        let wanted = Wanted { property, direction, from, select, limit, deadline };
         let walked = match index {
             None => None,
             Some(_) if !resumed && self.leaves_little(table, &chosen).await? => None,
@@ -162,6 +172,7 @@ impl TableService {
             direction: wanted.direction,
             from: wanted.from.clone(),
             filter: chosen.filter.clone(),
+            select: ordered.reads(wanted.select.as_deref()),
             limit: wanted.limit,
             max_bytes: limits::PAGE_BYTES_MAX,
             deadline: wanted.deadline,
@@ -195,6 +206,7 @@ impl TableService {
             let reading = Reading {
                 direction: Direction::Ascending,
                 take: Take::Entities,
+                select: ordered.reads(wanted.select.as_deref()),
                 limit: limits::PAGE_ITEMS_MAX,
                 deadline: wanted.deadline,
             };
@@ -312,4 +324,23 @@ pub(crate) fn is_one_partition(filter: Option<&Filter>) -> bool {
     let Some(first) = ranges.first() else { return true };
     let partition = KeyRange::partition(&first.start.partition);
     ranges.iter().all(|range| range.intersect(&partition).as_ref() == Some(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_place_follows_from_is_read_with_what_is_wanted() {
+        let names = |names: &[&str]| names.iter().map(|name| Box::from(*name)).collect::<Vec<_>>();
+        let ordered = Ordered::sorted("Age");
+        assert_eq!(ordered.reads(None), None);
+        for (select, reads) in [
+            (&[][..], &["Age"][..]),
+            (&["Name"], &["Name", "Age"]),
+            (&["Age", "age"], &["Age", "age"]),
+        ] {
+            assert_eq!(ordered.reads(Some(&names(select))).as_deref(), Some(&*names(reads)));
+        }
+    }
 }

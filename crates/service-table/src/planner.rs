@@ -110,6 +110,8 @@ struct Way {
 pub(crate) struct Reading {
     pub(crate) direction: Direction,
     pub(crate) take: Take,
+    /// The properties that are looked at afterwards; all without.
+    pub(crate) select: Option<Arc<[Box<str>]>>,
     pub(crate) limit: usize,
     pub(crate) deadline: Instant,
 }
@@ -288,6 +290,7 @@ impl TableService {
             direction: reading.direction,
             take: reading.take,
             filter: chosen.filter.clone(),
+            select: reading.select.clone(),
             limit: reading.limit,
             max_bytes: if counting { usize::MAX } else { limits::PAGE_BYTES_MAX },
             deadline: reading.deadline,

@@ -8,6 +8,7 @@ use rowhouse_store::{Page, Table, TableId, Take};
 use rowhouse_types::{
     Access, Corrupt, Direction, EntityKey, KeyRange, Position, Row, Rows, TableName, limits,
 };
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One page of a query.
@@ -15,6 +16,8 @@ use std::time::Instant;
 pub struct EntityQuery {
     /// Which entities; all without.
     pub filter: Option<Filter>,
+    /// The properties that the caller looks at; all without. What is found may have more.
+    pub select: Option<Arc<[Box<str>]>>,
     /// In which order; that of keys without.
     pub order: Option<Order>,
     /// Where the page before ended.
@@ -87,6 +90,7 @@ impl TableService {
         let reading = Reading {
             direction: Direction::Ascending,
             take: Take::Count,
+            select: None,
             limit: usize::MAX,
             deadline,
         };
@@ -150,8 +154,8 @@ impl TableService {
             self.read_point(table.id, &chosen.ranges[0], chosen.filter.as_deref()).await?
         } else {
             let limit = query.limit.min(limits::PAGE_ITEMS_MAX);
-            let reading =
-                Reading { direction, take: Take::Entities, limit, deadline: query.deadline };
+            let EntityQuery { select, deadline, .. } = query;
+            let reading = Reading { direction, take: Take::Entities, select, limit, deadline };
             self.read(table, &mut chosen, &reading).await?
         };
         let page = EntityPage {

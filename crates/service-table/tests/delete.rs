@@ -69,6 +69,7 @@ impl World {
     async fn rows(&self, filter: &str) -> BTreeSet<(String, String)> {
         let query = EntityQuery {
             filter: Filter::parse(filter).unwrap(),
+            select: None,
             order: None,
             from: None,
             limit: 1000,

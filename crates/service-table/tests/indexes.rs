@@ -106,6 +106,7 @@ fn age(n: usize) -> i32 {
 fn query(filter: &str) -> EntityQuery {
     EntityQuery {
         filter: Filter::parse(filter).unwrap(),
+        select: None,
         order: None,
         from: None,
         limit: 1000,

@@ -156,6 +156,7 @@ proptest! {
             let count = service.count(caller, &table(), Some(filter.clone()), deadline).await;
             let mut query = EntityQuery {
                 filter: Some(filter),
+                select: None,
                 order: Order::parse(order).unwrap(),
                 from: None,
                 limit,

@@ -76,7 +76,7 @@ fn operation(partition: &str, row: &str, action: Action) -> Operation {
 fn query(filter: &str, from: Option<Place>, limit: usize) -> EntityQuery {
     let deadline = Instant::now() + Duration::from_secs(5);
     let filter = Filter::parse(filter).unwrap();
-    EntityQuery { filter, order: None, from, limit, limited: false, deadline }
+    EntityQuery { filter, select: None, order: None, from, limit, limited: false, deadline }
 }
 
 fn signature(letters: &str, range: KeyRange) -> Grant {

@@ -215,11 +215,35 @@ impl<'a> Object<'a> {
     }
 }
 
+const PROPS: Corrupt = Corrupt("the properties are not an object of typed values");
+
+fn timestamp(ts: i64) -> Result<Timestamp, Corrupt> {
+    let ticks = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
+    ticks.ok_or(Corrupt("Timestamp out of range"))
+}
+
+/// A record of some of the properties: those of these names that have a value.
+pub(crate) fn decode_some(
+    ts: i64,
+    names: &[&str],
+    values: &[Option<JsonbRef<'_>>],
+) -> Result<Record, Corrupt> {
+    let timestamp = timestamp(ts)?;
+    if values.len() < names.len() {
+        return Err(Corrupt("names and values do not agree"));
+    }
+    let mut builder = RecordBuilder::new();
+    for (name, value) in names.iter().zip(values) {
+        if let Some(JsonbRef(value)) = value {
+            push_stored(&mut builder, name, &serde_json::from_str(value).map_err(|_| PROPS)?)?;
+        }
+    }
+    Ok(builder.finish(timestamp))
+}
+
 /// A record from its columns.
 pub(crate) fn decode(ts: i64, names: &[&str], props: JsonbRef<'_>) -> Result<Record, Corrupt> {
-    const PROPS: Corrupt = Corrupt("the properties are not an object of typed values");
-    let ticks = u64::try_from(ts).ok().and_then(Timestamp::from_ticks);
-    let timestamp = ticks.ok_or(Corrupt("Timestamp out of range"))?;
+    let timestamp = timestamp(ts)?;
     let mut object: Object<'_> = serde_json::from_str(props.0).map_err(|_| PROPS)?;
     if object.0.len() != names.len() {
         return Err(Corrupt("names and properties do not agree"));

@@ -5,10 +5,12 @@
 //! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
 //! So is a page that is read through indexes (`through`), or in the order of one (`walk`).
 
+mod cut;
 mod through;
 mod walk;
 mod weigh;
 
+use cut::Cut;
 pub(crate) use walk::walk;
 pub(crate) use weigh::weigh;
 
@@ -17,7 +19,6 @@ use crate::filter::{self, Condition, Parameters};
 use crate::index::lookup::{Members, Through};
 use crate::key::{self, DbKey, DbPosition};
 use crate::pool::Session;
-use crate::props::{self, JsonbRef};
 use futures_util::TryStreamExt as _;
 use rowhouse_store::{Conflict, Expiry, Page, Placement, Scan, StoreError, TableId, Take};
 use rowhouse_types::{Direction, EntityKey, KeyRange, Position, Row};
@@ -54,6 +55,8 @@ struct Draft<'a> {
     through: Option<&'a Through<'a>>,
     /// Read otherwise, and only what has such an entry is wanted.
     members: Option<&'a Members<'a>>,
+    /// Its time was over before all was read that was asked for.
+    late: bool,
 }
 
 /// Where a range was left.
@@ -142,7 +145,7 @@ fn steps(scan: &Scan) -> Vec<Step<'_>> {
 impl<'a> Draft<'a> {
     fn new(scan: &'a Scan) -> Self {
         let page = Page::default();
-        Self { scan, page, buffer: Vec::new(), through: None, members: None }
+        Self { scan, page, buffer: Vec::new(), through: None, members: None, late: false }
     }
 
     /// Until the page is complete; whether some of what was asked for has not been read.
@@ -199,10 +202,21 @@ impl<'a> Draft<'a> {
         i64::try_from(wanted).unwrap_or(i64::MAX - 2).min(i64::MAX - 2) + 1
     }
 
-    /// Whether the bytes of the page ended it, so that a statement may have more rows than are worth reading: its
+    /// Whether its bytes or its time ended the page, so that a statement may have more rows than are worth reading: its
     /// connection is closed instead.
     fn is_unread(&self) -> bool {
-        self.page.next.is_some() && self.page.rows.len() < self.scan.limit && self.is_full()
+        let ended = self.page.next.is_some() && self.page.rows.len() < self.scan.limit;
+        self.late || (ended && self.is_full())
+    }
+
+    /// What a statement sends of the properties; all without. Rows in doubt need what the filter looks at; what has
+    /// expired is not among them.
+    fn cut(&self, exact: bool) -> Option<Cut<'a>> {
+        if self.counts() || self.members.is_some() {
+            return None;
+        }
+        let cut = Cut::of(self.scan.select.as_deref())?;
+        Some(if exact { cut } else { cut.with(self.scan.filter.as_deref()) })
     }
 
     async fn points(
@@ -229,7 +243,7 @@ impl<'a> Draft<'a> {
                 row.get::<_, &[u8]>(0) == &*wanted.prefix && row.get::<_, &[u8]>(6) == &*wanted.hash
             });
             let Some(found) = found else { continue };
-            if self.judged_here(source, found)? {
+            if self.judged_here(source, found, None)? {
                 return Ok(true);
             }
         }
@@ -241,13 +255,14 @@ impl<'a> Draft<'a> {
         &mut self,
         source: Source<'_>,
         found: &tokio_postgres::Row,
+        cut: Option<&Cut<'_>>,
     ) -> Result<bool, Fault> {
         self.page.examined += 1;
         let full = self.is_full();
         let late = self.page.examined > 1 && self.scan.deadline <= Instant::now();
         let mut buffer = std::mem::take(&mut self.buffer);
         let (partition, row) = halves(found, &mut buffer)?;
-        let record = crate::entity::record(found, 3)?;
+        let record = cut::record(found, cut)?;
         let record = record.as_ref();
         let candidate = Row { partition, row, record };
         let filter = self.scan.filter.as_ref();
@@ -273,19 +288,26 @@ impl<'a> Draft<'a> {
         range: &KeyRange,
     ) -> Result<bool, Fault> {
         let mut parameters = Parameters::default();
-        let sql = format!(
+        let mut sql = format!(
             "SELECT e.kp, e.rest, e.pl, e.ts, e.names, e.props {}",
             from(source, range, self.scan.direction, self.wanted(), &mut parameters)
         );
+        let cut = self.cut(true);
+        if let Some(cut) = &cut {
+            sql = cut.apply(&sql, "", &mut parameters);
+        }
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
         while let Some(found) = stream.try_next().await? {
             self.page.examined += 1;
-            if self.is_full() {
+            // Few bytes may be cut from many, and then they are not what ends a page in time.
+            self.late =
+                cut.is_some() && self.page.examined > 1 && self.scan.deadline <= Instant::now();
+            if self.late || self.is_full() {
                 self.page.next = Some(self.position(&found)?);
                 return Ok(true);
             }
-            self.push(&found)?;
+            self.push(&found, cut.as_ref())?;
         }
         Ok(false)
     }
@@ -361,10 +383,14 @@ impl<'a> Draft<'a> {
         }
         // One more for the row that says where to go on.
         let most = 1 + if exact { self.wanted() } else { self.wanted().max(DOUBTFUL_ROWS) };
-        let sql = format!(
+        let mut sql = format!(
             "SELECT kp, rest, pl, ts, names, CASE WHEN hit THEN props END, n, hit FROM ({judged}) AS judged
              WHERE hit OR last LIMIT {most}",
         );
+        let cut = self.cut(exact);
+        if let Some(cut) = &cut {
+            sql = cut.apply(&sql, ", n, hit", &mut parameters);
+        }
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
         let (before, mut read) = (self.page.examined, 0);
@@ -380,7 +406,7 @@ impl<'a> Draft<'a> {
             let hit: bool = found.get(7);
             if hit && !exact {
                 self.page.examined = earlier;
-                if self.judged_here(source, &found)? {
+                if self.judged_here(source, &found, cut.as_ref())? {
                     return Ok(Left::Complete);
                 }
                 continue;
@@ -391,7 +417,7 @@ impl<'a> Draft<'a> {
                 return Ok(Left::Complete);
             }
             if hit {
-                self.push(&found)?;
+                self.push(&found, cut.as_ref())?;
             }
         }
         Ok(Left::Exhausted)
@@ -424,11 +450,10 @@ impl<'a> Draft<'a> {
         Ok(left)
     }
 
-    fn push(&mut self, found: &tokio_postgres::Row) -> Result<(), Fault> {
+    fn push(&mut self, found: &tokio_postgres::Row, cut: Option<&Cut<'_>>) -> Result<(), Fault> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let (partition, row) = halves(found, &mut buffer)?;
-        let names: Vec<&str> = found.get(4);
-        let record = props::decode(found.get(3), &names, found.get::<_, JsonbRef<'_>>(5))?;
+        let record = cut::record(found, cut)?;
         self.page.rows.push(&Row { partition, row, record: record.as_ref() });
         self.buffer = buffer;
         Ok(())

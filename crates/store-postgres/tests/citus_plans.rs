@@ -215,16 +215,19 @@ async fn mixed(fixture: &Fixture) {
 
 async fn pages(fixture: &Fixture) {
     let Fixture { store, table, shards } = fixture;
-    let read = async |range: KeyRange, condition: Option<&str>| {
+    let read = async |range: KeyRange, (condition, select): (Option<&str>, bool)| {
         let filter = condition.map(filter);
-        let scan = Scan { filter, limit: PAGE, ..scan_of(vec![range]) };
+        let select = select.then(|| Arc::from(["n".into()]));
+        let scan = Scan { filter, select, limit: PAGE, ..scan_of(vec![range]) };
         assert_eq!(page(&**store, *table, scan).await.rows.len(), PAGE);
     };
     let rest = |partition: &str| KeyRange {
         start: Position::after(partition, "r0044"),
         end: Some(Position::after_partition(partition)),
     };
-    for condition in [None, Some("n lt 100L")] {
+    for condition in
+        [(None, false), (Some("n lt 100L"), false), (None, true), (Some("n lt 100L"), true)]
+    {
         let partition = async |_| read(KeyRange::partition("p20"), condition).await;
         fixture.one_task("query of a partition", partition).await;
         fixture.one_task("page in a partition", async |_| read(rest("p21"), condition).await).await;

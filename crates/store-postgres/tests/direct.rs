@@ -60,6 +60,7 @@ fn both_read_what_the_other_wrote() {
             direction: Direction::Ascending,
             take: Take::Entities,
             filter: None,
+            select: None,
             limit: 1000,
             max_bytes: 1 << 20,
             deadline: Instant::now() + Duration::from_secs(10),

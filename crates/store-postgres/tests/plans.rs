@@ -298,14 +298,18 @@ async fn batches(fixture: &Fixture) {
 
 async fn pages(fixture: &Fixture) {
     let Fixture { store, table, .. } = fixture;
-    let read = async |range: KeyRange, condition: Option<&str>| {
+    let read = async |range: KeyRange, (condition, select): (Option<&str>, bool)| {
         let filter = condition.map(filter);
+        let select = select.then(|| Arc::from(["n".into()]));
         let page =
-            page(&**store, *table, Scan { filter, limit: PAGE, ..scan_of(vec![range]) }).await;
+            page(&**store, *table, Scan { filter, select, limit: PAGE, ..scan_of(vec![range]) })
+                .await;
         assert_eq!(page.rows.len(), PAGE);
     };
     let rest = || KeyRange { start: Position::after("p33", "r0444"), end: None };
-    for condition in [None, Some("n lt 100L")] {
+    for condition in
+        [(None, false), (Some("n lt 100L"), false), (None, true), (Some("n lt 100L"), true)]
+    {
         let partition = async |_| read(KeyRange::partition("p20"), condition).await;
         fixture.check(check_page_of_partition, partition).await;
         fixture.check(check_page, async |_| read(KeyRange::all(), condition).await).await;

@@ -87,6 +87,8 @@ pub struct Walk {
     pub from: Option<EntryPlace>,
     /// Which of the entities are wanted; all without.
     pub filter: Option<Arc<Filter>>,
+    /// The properties that are looked at afterwards, as in a [`crate::Scan`].
+    pub select: Option<Arc<[Box<str>]>>,
     /// Most entities in the page; at least 1.
     pub limit: usize,
     /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).

@@ -21,6 +21,10 @@ pub struct Scan {
     pub take: Take,
     /// Which of the entities in the ranges are wanted; all without.
     pub filter: Option<Arc<Filter>>,
+    /// The properties that are looked at afterwards, by their exact names; all without. Keys and Timestamps are always
+    /// there. An engine need not read the others: a record may hold more than these, in any order, and what it holds of
+    /// them is exact. Bytes are those of what is returned.
+    pub select: Option<Arc<[Box<str>]>>,
     /// Most entities in the page; at least 1. What is only counted has no limit, and no bytes.
     pub limit: usize,
     /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).

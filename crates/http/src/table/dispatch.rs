@@ -326,9 +326,10 @@ impl<'a> Context<'a> {
 
     /// What the service is asked for a page.
     fn page(&self, query: QueryEntities) -> (TableName, EntityQuery) {
-        let QueryEntities { table, filter, order, top, limited, from, .. } = query;
+        let QueryEntities { table, filter, select, order, top, limited, from, .. } = query;
+        let select = select.map(|select| select.names().into());
         let deadline = self.deadline;
-        (table, EntityQuery { filter, order, from, limit: top, limited, deadline })
+        (table, EntityQuery { filter, select, order, from, limit: top, limited, deadline })
     }
 
     /// Says how the answer was found: the original does not.

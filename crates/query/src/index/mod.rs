@@ -9,7 +9,7 @@
 //! `docs/formats/index-entries.md` describes the bytes. Nothing here reads storage.
 
 mod component;
-mod condition;
+pub(crate) mod condition;
 mod entry;
 mod lookup;
 mod set;

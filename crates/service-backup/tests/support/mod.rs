@@ -230,8 +230,9 @@ impl World {
         let deadline = Instant::now() + DAY;
         let (ranges, limit, max_bytes) = (vec![KeyRange::all()], usize::MAX, usize::MAX);
         let (direction, take) = (Direction::Ascending, Take::Entities);
-        let (through, filter) = (None, None);
-        let scan = Scan { ranges, through, direction, take, filter, limit, max_bytes, deadline };
+        let (through, filter, select) = (None, None, None);
+        let scan =
+            Scan { ranges, through, direction, take, filter, select, limit, max_bytes, deadline };
         let page = self.store.scan(table, scan).await.unwrap();
         let row = |row: rowhouse_types::Row<'_>| {
             (format!("{:?} {:?}", row.partition, row.row), row.record.as_bytes().to_vec())

@@ -94,6 +94,7 @@ pub(crate) fn scan_of(range: KeyRange) -> Scan {
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,
+        select: None,
         limit: usize::MAX,
         max_bytes: usize::MAX,
         deadline: Instant::now() + Duration::from_mins(1),

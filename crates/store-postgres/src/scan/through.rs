@@ -4,7 +4,7 @@
 //! are read in the order of keys instead, and whether an entity has such an entry is judged here: every page
 //! makes progress.
 
-use super::{Draft, LIVE, Left, SNAPSHOT, Source, Step, steps};
+use super::{Cut, Draft, LIVE, Left, SNAPSHOT, Source, Step, steps};
 use crate::fault::Fault;
 use crate::filter::Parameters;
 use crate::index::lookup::{self, Members, Ready, Through};
@@ -168,7 +168,11 @@ impl Draft<'_> {
         let (from, entries) =
             through.from(source, range, direction, rows + 1, LIVE, &mut parameters);
         let wanted = (self.scan.filter.as_deref(), source.expiry);
-        let (sql, exact) = judged(&from, entries, wanted, self.counts(), &mut parameters);
+        let (mut sql, exact) = judged(&from, entries, wanted, self.counts(), &mut parameters);
+        let cut = self.cut(exact);
+        if let Some(cut) = &cut {
+            sql = cut.apply(&sql, ", hit, more", &mut parameters);
+        }
         let sorted = through.is_sorted();
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
@@ -182,7 +186,7 @@ impl Draft<'_> {
             if sorted {
                 self.page.examined += entries.unsigned_abs();
             }
-            if !hit || (!exact && !self.satisfies(&found)?) {
+            if !hit || (!exact && !self.satisfies(&found, cut.as_ref())?) {
                 continue;
             }
             if self.is_full() {
@@ -192,16 +196,20 @@ impl Draft<'_> {
             if self.counts() {
                 self.page.counted += 1;
             } else {
-                self.push(&found)?;
+                self.push(&found, cut.as_ref())?;
             }
         }
         Ok(Left::Exhausted)
     }
 
     /// Judges the filter without the database.
-    fn satisfies(&mut self, found: &tokio_postgres::Row) -> Result<bool, Fault> {
+    fn satisfies(
+        &mut self,
+        found: &tokio_postgres::Row,
+        cut: Option<&Cut<'_>>,
+    ) -> Result<bool, Fault> {
         let (partition, row) = super::halves(found, &mut self.buffer)?;
-        let record = crate::entity::record(found, 3)?;
+        let record = super::cut::record(found, cut)?;
         let candidate = Row { partition, row, record: record.as_ref() };
         let filter = self.scan.filter.as_ref();
         Ok(filter.map_or(Ok(true), |filter| filter.matches(&candidate))?)

@@ -1,12 +1,11 @@
 //! Pages in the order of an index.
 
 use super::through::judged;
-use super::{LIVE, SNAPSHOT, Source};
+use super::{Cut, LIVE, SNAPSHOT, Source};
 use crate::fault::Fault;
 use crate::filter::Parameters;
 use crate::index::lookup::{self, Arm, JOIN, number};
 use crate::pool::Session;
-use crate::props::{self, JsonbRef};
 use futures_util::TryStreamExt as _;
 use rowhouse_store::{EntryPlace, Walk, WalkPage};
 use rowhouse_types::{Direction, KeyRange, Position, Row};
@@ -143,7 +142,12 @@ impl Draft<'_> {
         let from = self.from(source, arm, place, rows + 1, &mut parameters);
         let filter = self.walk.filter.as_deref();
         let wanted = (filter, source.expiry);
-        let (sql, exact) = judged(&from, "x.entry", wanted, false, &mut parameters);
+        let (mut sql, exact) = judged(&from, "x.entry", wanted, false, &mut parameters);
+        let cut = Cut::of(self.walk.select.as_deref());
+        let cut = cut.map(|cut| if exact { cut } else { cut.with(filter) });
+        if let Some(cut) = &cut {
+            sql = cut.apply(&sql, ", hit, more", &mut parameters);
+        }
         let stream = session.client().query_typed_raw(&sql, parameters.typed()).await?;
         let mut stream = pin!(stream);
         let mut read = 0;
@@ -159,8 +163,7 @@ impl Draft<'_> {
             }
             let full = self.is_full();
             let (partition, row) = super::halves(&found, &mut self.buffer)?;
-            let names: Vec<&str> = found.get(4);
-            let record = props::decode(found.get(3), &names, found.get::<_, JsonbRef<'_>>(5))?;
+            let record = super::cut::record(&found, cut.as_ref())?;
             let candidate = Row { partition, row, record: record.as_ref() };
             if !exact
                 && let Some(filter) = filter

@@ -120,6 +120,7 @@ pub fn scan_of(ranges: Vec<KeyRange>) -> Scan {
         direction: Direction::Ascending,
         take: Take::Entities,
         filter: None,
+        select: None,
         limit: usize::MAX,
         max_bytes: usize::MAX,
         deadline: Instant::now() + Duration::from_mins(10),

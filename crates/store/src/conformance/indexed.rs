@@ -86,6 +86,7 @@ pub fn walk_of(index: &Index) -> Walk {
         direction: Direction::Ascending,
         from: None,
         filter: None,
+        select: None,
         limit: usize::MAX,
         max_bytes: usize::MAX,
         deadline: scan_all().deadline,

@@ -28,6 +28,7 @@ pub mod outbox;
 pub mod queues;
 pub mod random;
 pub mod scans;
+pub mod selects;
 pub mod snapshots;
 pub mod tables;
 pub mod timestamps;
@@ -137,6 +138,8 @@ macro_rules! conformance_suite {
                 "Resuming works whether or not the entity at that place still exists.";
             All scans::scan_counts_what_it_examined
                 "A page says how many entities were looked at.";
+            All selects::what_is_selected_is_exact
+                "A page that looks at some properties finds the same entities with the same values of them, whatever it filters by.";
             All isolation::page_is_a_snapshot_of_a_partition
                 "A page shows each partition at one moment: no batch half there.";
             SingleNode isolation::page_is_one_snapshot
