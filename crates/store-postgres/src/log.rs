@@ -27,7 +27,7 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 /// How often old changes are looked for, and the pause between steps.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
-/// Rows that a step removes.
+/// Rows that a step looks at, and removes at most.
 const TRIM_ROWS: i64 = 1000;
 /// Held by whoever removes changes.
 const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
@@ -48,9 +48,8 @@ const ON: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities;
     FOR EACH ROW EXECUTE FUNCTION rowhouse.note_change()";
 const OFF: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities";
 const TRIM: &str = "WITH old AS (
-        SELECT c.id FROM rowhouse.changes c, rowhouse.catalogue m
+        SELECT c.id FROM (SELECT id, made FROM rowhouse.changes ORDER BY id LIMIT $1) AS c, rowhouse.catalogue m
         WHERE c.id <= m.changes_after OR c.made < clock_timestamp() - m.retention
-        ORDER BY c.id LIMIT $1
     ), gone AS (
         DELETE FROM rowhouse.changes c USING old WHERE c.id = old.id RETURNING c.id
     )
