@@ -51,7 +51,7 @@ const TRIM: &str = "WITH old AS (
         SELECT c.id FROM (SELECT id, made FROM rowhouse.changes ORDER BY id LIMIT $1) AS c, rowhouse.catalogue m
         WHERE c.id <= m.changes_after OR c.made < clock_timestamp() - m.retention
     ), gone AS (
-        DELETE FROM rowhouse.changes c USING old WHERE c.id = old.id RETURNING c.id
+        DELETE FROM rowhouse.changes WHERE id = ANY (ARRAY(SELECT id FROM old)) RETURNING id
     )
     SELECT max(id), count(*) FROM gone";
 const TRIMMED: &str = "UPDATE rowhouse.catalogue SET changes_after = GREATEST(changes_after, $1)";
