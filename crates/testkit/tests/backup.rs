@@ -189,7 +189,8 @@ fn contents(client: &mut Client, tables: &[&str]) -> BTreeMap<String, Vec<Value>
     tables.iter().map(read).collect()
 }
 
-/// Writers that each raise the number of their entities, first in one table and then in another.
+/// Writers that each raise the number of their entities, first in one table and then in another, and then put a message into
+/// a queue of their own.
 #[derive(Default)]
 struct Counters {
     over: AtomicBool,
@@ -200,8 +201,11 @@ struct Counters {
 impl Counters {
     const TABLES: [&'static str; 2] = ["First", "Second"];
 
-    fn write(&self, address: SocketAddr, writer: usize) {
-        let mut client = Client::new(address);
+    const MESSAGE: &'static str = "<QueueMessage><MessageText>done</MessageText></QueueMessage>";
+
+    fn write(&self, [tables, queues]: [SocketAddr; 2], writer: usize) {
+        let (mut client, mut queue) = (Client::new(tables), Client::of_queues(queues));
+        let messages = format!("writer-{writer}/messages");
         for n in self.acknowledged[writer].load(Ordering::SeqCst) + 1.. {
             if self.over.load(Ordering::SeqCst) {
                 return;
@@ -221,6 +225,10 @@ impl Counters {
                     Err(_) => return,
                 }
             }
+            match queue.try_request("POST", &messages, &[], Self::MESSAGE.as_bytes()) {
+                Ok(answer) => assert_eq!(answer.status, 201, "{}", answer.text()),
+                Err(_) => return,
+            }
             self.acknowledged[writer].store(n, Ordering::SeqCst);
         }
     }
@@ -230,7 +238,8 @@ impl Counters {
     }
 
     /// Whether the state is one that there was between two moments.
-    fn check(client: &mut Client, least: [u64; WRITERS], most: [u64; WRITERS]) {
+    fn check(server: &TestServer, least: [u64; WRITERS], most: [u64; WRITERS]) {
+        let (mut client, mut queues) = (server.client(), server.queue_client());
         for writer in 0..WRITERS {
             let filter = format!("PartitionKey eq 'w{writer}'");
             let [first, second] = Self::TABLES.map(|table| {
@@ -243,7 +252,14 @@ impl Counters {
             for n in [first, second] {
                 assert!(least[writer] <= n && n <= most[writer], "{least:?} {n} {most:?}");
             }
-            assert!(second <= first && first <= second + 1, "one moment: {first} {second}");
+            let queue = format!("writer-{writer}?comp=metadata");
+            let answer = queues.request("GET", &queue, &[], b"");
+            let messages = answer.header("x-ms-approximate-messages-count").expect("a number");
+            let messages: u64 = messages.parse().expect("a number");
+            assert!(
+                messages <= second && second <= first && first <= messages + 1,
+                "one moment: {first}, {second}, {messages} messages"
+            );
         }
     }
 }
@@ -281,9 +297,8 @@ impl Taken {
         success(into.restore(&files));
         println!("{count} restored in {:?}", began.elapsed());
         let restored = into.serve(&[]);
-        let mut client = restored.client();
-        Counters::check(&mut client, self.least[count - 1], self.most[count - 1]);
-        contents(&mut client, &[&TABLES[..], &Counters::TABLES].concat())
+        Counters::check(&restored, self.least[count - 1], self.most[count - 1]);
+        contents(&mut restored.client(), &[&TABLES[..], &Counters::TABLES].concat())
     }
 }
 
@@ -297,13 +312,17 @@ fn backup_under_load(place: &Place, other: &Place) {
     for table in Counters::TABLES {
         client.create_table(table);
     }
+    for writer in 0..WRITERS {
+        let queue = format!("writer-{writer}");
+        assert_eq!(server.queue_client().request("PUT", &queue, &[], b"").status, 201);
+    }
     let counters = Counters::default();
-    let address = server.address();
+    let addresses = [server.address(), server.queue_address()];
     let still = contents(&mut client, &TABLES);
     let taken = std::thread::scope(|scope| {
         let counters = &counters;
         for writer in 0..WRITERS {
-            scope.spawn(move || counters.write(address, writer));
+            scope.spawn(move || counters.write(addresses, writer));
         }
         while Counters::now(&counters.acknowledged).contains(&0) {
             std::thread::sleep(Duration::from_millis(5));
