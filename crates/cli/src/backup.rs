@@ -11,7 +11,7 @@ use rowhouse_server::{
 };
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -82,10 +82,7 @@ impl BackupCommand {
     fn take(&self) -> Result<Survey, Failure> {
         let destination = self.destination.as_deref().unwrap_or(Path::new(""));
         if destination.exists() {
-            return Err(format!(
-                "{} is there already: a backup never overwrites, choose another name",
-                destination.display()
-            ));
+            return Err(is_there(destination));
         }
         let base = match &self.incremental {
             Some(path) => Some(read_base(path).map_err(|error| error.to_string())?),
@@ -148,7 +145,7 @@ fn explain(destination: &Path, error: &BackupError) -> Failure {
     }
 }
 
-/// A file that vanishes unless it is finished.
+/// A file that vanishes unless it is finished. Locked: nobody else writes to it.
 struct Unfinished {
     path: PathBuf,
     file: File,
@@ -160,21 +157,38 @@ impl Unfinished {
         path.push(".part");
         let path = PathBuf::from(path);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        // What is in it stays until it is known that nobody writes to it.
+        options.write(true).create(true).truncate(false);
         // It holds all data, and keys.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.open(&path) {
-            Ok(file) => Ok(Self { path, file }),
-            Err(error) => Err(cannot_write(&path, &error)),
+        let file = options.open(&path).map_err(|error| cannot_write(&path, &error))?;
+        let busy = || {
+            let place = destination.display();
+            format!("another backup into {place} is at work: wait for it, or choose another name")
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy()),
+            // A file system without locks.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(cannot_write(&path, &error)),
         }
+        // Whoever had it may have finished between the two steps: then it has another name by now.
+        if !is_at(&file, &path) {
+            return Err(if destination.exists() { is_there(destination) } else { busy() });
+        }
+        let part = Self { path, file };
+        part.file.set_len(0).map_err(|error| cannot_write(&part.path, &error))?;
+        Ok(part)
     }
 
-    /// Makes it durable, and then gives it its name.
+    /// Makes it durable, and then gives it its name, unless a file has that by now.
     fn finish(self, destination: &Path) -> Result<(), Failure> {
         let finish = || -> io::Result<()> {
             self.file.sync_all()?;
-            fs::rename(&self.path, destination)?;
+            name(&self.path, destination)?;
+            drop(self);
             let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
             // Elsewhere directories cannot be opened, and renaming is durable by itself.
             if cfg!(unix) {
@@ -182,15 +196,56 @@ impl Unfinished {
             }
             Ok(())
         };
-        finish().map_err(|error| cannot_write(destination, &error))
+        finish().map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => is_there(destination),
+            _ => cannot_write(destination, &error),
+        })
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After the end it has another name.
-        let _ = fs::remove_file(&self.path);
+        // After the end it has another name, and this one may be somebody else's.
+        if is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Gives a file a name that no other has; fails if one does.
+fn name(path: &Path, destination: &Path) -> io::Result<()> {
+    match fs::hard_link(path, destination) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            // A file system without links: an empty file of that name keeps others away.
+            OpenOptions::new().write(true).create_new(true).open(destination)?;
+            fs::rename(path, destination)
+        }
+        linked => linked,
+    }
+}
+
+/// Whether the file is the one of that name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(file), Ok(there)) => identity(file) == identity(there),
+        _ => false,
+    }
+}
+
+/// Elsewhere a file that is open keeps its name, until it is finished.
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+fn is_there(destination: &Path) -> Failure {
+    format!(
+        "{} is there already: a backup never overwrites, choose another name",
+        destination.display()
+    )
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {

@@ -116,23 +116,21 @@ impl RestoreCommand {
         drop(line);
         let (restored, surveys) = restored.map_err(|error| error.to_string())?;
         if self.server.json {
-            let Restored { accounts, tables, items, indexes, indexes_left_out, resumed, .. } =
-                restored;
+            let Restored { accounts, tables, items, changes, indexes, resumed, .. } = restored;
             let value = json!({
-                "accounts": accounts, "tables": tables, "items": items, "indexes": indexes,
-                "indexesLeftOut": indexes_left_out, "queues": restored.queues,
-                "messages": restored.messages, "resumed": resumed,
+                "accounts": accounts, "tables": tables, "items": items, "changes": changes,
+                "indexes": indexes, "indexesLeftOut": restored.indexes_left_out,
+                "queues": restored.queues, "messages": restored.messages, "resumed": resumed,
             });
             output::print(&format!("{value}\n"));
             return Ok(());
         }
         let resumed = if restored.resumed { " (the rest of an earlier attempt)" } else { "" };
-        let changes = surveys.iter().map(|survey| survey.totals.changes).sum();
         output::print(&format!(
             "Restored {}, {}{}{resumed}.\nKeys      {}\n",
             counted(restored.accounts, "account", "accounts"),
             counted(restored.tables, "table", "tables"),
-            contents(", ", restored.items, changes),
+            contents(", ", restored.items, restored.changes),
             surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
         ));
         if restored.queues > 0 {

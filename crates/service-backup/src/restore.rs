@@ -35,6 +35,8 @@ pub struct Restored {
     pub queues: u64,
     /// Entities of the full backup and changes of the others that were put into the store this time.
     pub items: u64,
+    /// How many of these were changes.
+    pub changes: u64,
     /// Messages that were put into the store this time.
     pub messages: u64,
     /// Secondary indexes that were declared; the store builds them.
@@ -63,7 +65,7 @@ pub async fn restore<R: AsyncRead + Unpin>(
     let applier = Applier::new(Arc::clone(&store));
     let last_file = surveys.len() - 1;
     let mut restore =
-        Restore { applier, store, marker, tables, queues, last_file, items: 0, messages: 0 };
+        Restore { applier, store, marker, tables, queues, last_file, done: Restored::default() };
     let mut before = Progress::default();
     for (index, survey) in surveys.iter().enumerate() {
         let file = u32::try_from(index).expect("nobody names so many files");
@@ -85,18 +87,17 @@ pub async fn restore<R: AsyncRead + Unpin>(
         before.items += survey.totals.items();
     }
     let Declared { kept, left_out } = restore.declare(&last.catalogue).await?;
-    let (items, messages) = (restore.items, restore.messages);
+    let done = restore.done;
     restore.marker.remove(&*restore.store).await?;
     let Catalogue { accounts, tables, queues } = &last.catalogue;
     Ok(Restored {
         accounts: accounts.len() as u64,
         tables: tables.len() as u64,
         queues: queues.len() as u64,
-        items,
-        messages,
         indexes: kept,
         indexes_left_out: left_out,
         resumed,
+        ..done
     })
 }
 
@@ -111,8 +112,8 @@ struct Restore {
     queues: HashMap<QueueId, QueueId>,
     /// The number of the backup whose messages are restored.
     last_file: usize,
-    items: u64,
-    messages: u64,
+    /// Items, changes and messages of this time.
+    done: Restored,
 }
 
 impl Restore {
@@ -167,14 +168,14 @@ impl Restore {
                 let Some(&queue) = self.queues.get(&queue).filter(|_| is_last) else {
                     return Ok(());
                 };
-                self.messages += messages.len() as u64;
+                self.done.messages += messages.len() as u64;
                 for message in messages {
                     self.applier.message(queue, message).await?;
                 }
             }
             Part::Entities(frame) => {
                 let Some(&table) = self.tables.get(&frame.table) else { return Ok(()) };
-                self.items += frame.count;
+                self.done.items += frame.count;
                 for (key, record) in frame.iter() {
                     self.applier.entity(table, key, record).await?;
                 }
@@ -182,7 +183,8 @@ impl Restore {
             Part::Changes(changes) => {
                 for change in changes {
                     let Some(&table) = self.tables.get(&change.table) else { continue };
-                    self.items += 1;
+                    self.done.items += 1;
+                    self.done.changes += 1;
                     self.applier.change(table, change).await?;
                 }
             }

@@ -26,7 +26,6 @@ pub struct BackupService {
 /// Holds a snapshot, for which the store keeps what it would otherwise let go of: whoever has one hurries.
 #[derive(Debug)]
 pub struct Taking {
-    store: Arc<dyn Store>,
     snapshot: Box<dyn Snapshot>,
     base: Option<Base>,
     about: About,
@@ -52,11 +51,10 @@ impl BackupService {
         let taken = self.clock.now();
         let snapshot = self.store.snapshot().await?;
         if let Some(base) = base {
-            check_kept(&*self.store, base, snapshot.place()).await?;
+            check_kept(&*snapshot, base).await?;
         }
         let about = About { id: self.random.guid(), taken, product: self.product.into() };
-        let store = Arc::clone(&self.store);
-        Ok(Taking { store, snapshot, base, about, _only: only })
+        Ok(Taking { snapshot, base, about, _only: only })
     }
 
     /// Restores one table under a new name, as [`restore_table`] does.
@@ -75,9 +73,7 @@ impl Taking {
     pub async fn write<W: AsyncWrite + Unpin>(self, sink: W) -> Result<Totals, BackupError> {
         match self.base {
             None => write_full(&*self.snapshot, self.about, sink).await,
-            Some(base) => {
-                write_incremental(&*self.store, self.snapshot, base, self.about, sink).await
-            }
+            Some(base) => write_incremental(&*self.snapshot, base, self.about, sink).await,
         }
     }
 }

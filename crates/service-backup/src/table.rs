@@ -2,7 +2,8 @@
 //!
 //! Queues are left out. The new table must not be there. It fills while others could already read it: it is whole when the restore
 //! says so. One that fails takes back what it has made. One that is killed leaves a note in the settings of
-//! the account, by which the next attempt with the same backup knows the half that it may throw away.
+//! the account, by which the next attempt with the same backup knows the half that it may throw away. The note is there before
+//! the table, and names it before it has an entity: until then only an empty table is thrown away.
 
 use crate::apply::Applier;
 use crate::error::BackupError;
@@ -10,9 +11,9 @@ use crate::indexes::{self, Declared};
 use crate::items::Header;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
-use crate::ttl;
+use crate::{ttl, write};
 use rowhouse_store::{Account, AccountId, Conflict, Store, StoreError, Table, TableId};
-use rowhouse_types::{AccountName, Guid, TableName};
+use rowhouse_types::{AccountName, Guid, KeyRange, TableName};
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
@@ -164,17 +165,20 @@ impl Work {
             target.saved = saved;
             return Ok(());
         }
+        self.note.write(&*self.store, None).await?;
         let (name, placement) = (&self.choice.into_table, saved.placement.clone());
         let created = self.store.create_table(self.note.account, name, placement).await;
-        let table = created.map_err(|error| match error {
-            StoreError::Rejected { reason: Conflict::TableExists, .. } => {
-                BackupError::TableExists(name.clone())
+        let table = match created {
+            Ok(table) => table,
+            Err(StoreError::Rejected { reason: Conflict::TableExists, .. }) => {
+                self.note.remove(&*self.store).await?;
+                return Err(BackupError::TableExists(name.clone()));
             }
-            error => error.into(),
-        })?;
+            Err(error) => return Err(error.into()),
+        };
         let id = table.id;
         self.target = Some(Target { table, saved });
-        self.note.write(&*self.store, id).await?;
+        self.note.write(&*self.store, Some(id)).await?;
         Ok(())
     }
 
@@ -208,7 +212,8 @@ impl Work {
     }
 }
 
-/// What is kept beside the new table until it is whole: backup and table, in the settings of its account.
+/// What is kept beside the new table until it is whole: backup and table, in the settings of its account; the backup
+/// alone until the table is made.
 #[derive(Debug)]
 struct Note {
     account: AccountId,
@@ -221,8 +226,9 @@ impl Note {
         Self { account, setting: note_name(table), backup }
     }
 
-    fn value(&self, table: TableId) -> Box<[u8]> {
-        [&self.backup.0[..], &table.0.to_le_bytes()].concat().into()
+    fn value(&self, table: Option<TableId>) -> Box<[u8]> {
+        let table = table.map(|table| table.0.to_le_bytes());
+        [&self.backup.0[..], table.as_ref().map_or(&[], |table| &table[..])].concat().into()
     }
 
     /// Fails if the table is there, unless an earlier attempt with the same backup has left it.
@@ -233,20 +239,31 @@ impl Note {
         name: &TableName,
     ) -> Result<(), BackupError> {
         let Some(table) = store.table(self.account, name).await? else { return Ok(()) };
-        if account.settings.get(self.setting.as_str()) != Some(&self.value(table.id)) {
+        let note = account.settings.get(self.setting.as_str());
+        let is_named = note == Some(&self.value(Some(table.id)));
+        if !is_named && (note != Some(&self.value(None)) || !is_new(store, &table).await?) {
             return Err(BackupError::TableExists(name.clone()));
         }
         drop_if_there(store, table.id).await?;
         Ok(())
     }
 
-    async fn write(&self, store: &dyn Store, table: TableId) -> Result<(), StoreError> {
+    async fn write(&self, store: &dyn Store, table: Option<TableId>) -> Result<(), StoreError> {
         store.set_account_setting(self.account, &self.setting, Some(self.value(table))).await
     }
 
     async fn remove(&self, store: &dyn Store) -> Result<(), StoreError> {
         store.set_account_setting(self.account, &self.setting, None).await
     }
+}
+
+/// Whether nothing was done to a table since it was made.
+async fn is_new(store: &dyn Store, table: &Table) -> Result<bool, StoreError> {
+    let bare = table.policies.is_empty() && table.indexes.is_empty() && table.ttl.is_none();
+    let mut scan = write::page(KeyRange::all());
+    scan.limit = 1;
+    let page = store.scan(table.id, scan).await?;
+    Ok(bare && page.rows.is_empty() && page.next.is_none())
 }
 
 fn note_name(table: &TableName) -> String {

@@ -9,7 +9,7 @@ use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
 use crate::items::{self, Base, Extent, Header, Totals};
 use crate::queues;
 use rowhouse_store::{
-    Change, ChangesWanted, Conflict, Page, Scan, Snapshot, Store, StoreError, TableId, Take,
+    Change, Changes, ChangesWanted, Conflict, Page, Scan, Snapshot, StoreError, TableId, Take,
 };
 use rowhouse_types::{Direction, Guid, KeyRange, Rows, Timestamp, limits};
 use std::collections::HashSet;
@@ -20,10 +20,6 @@ use tokio::sync::oneshot;
 
 /// Most entities in a frame: short ones fill it before its bytes do.
 const FRAME_ITEMS: usize = 16 * 1024;
-/// How long the changes up to the snapshot are waited for, where it takes a moment until all are in order.
-const CHANGES_TIME: Duration = Duration::from_secs(30);
-/// How often they are asked for meanwhile.
-const CHANGES_PAUSE: Duration = Duration::from_millis(20);
 
 /// Which backup is made, when and by what.
 #[derive(Clone, Debug)]
@@ -62,60 +58,49 @@ pub async fn write_full<W: AsyncWrite + Unpin>(
 /// Writes all accounts, tables and queues that the snapshot shows, with the messages of the queues, and what has changed of
 /// entities since the base.
 ///
-/// Changes of tables that are no longer there are left out. The snapshot is let go of before the changes are
-/// read. Fails with [`BackupError::ChangesNotKept`] before anything is written if some of them are not there.
+/// The changes are those that the snapshot shows, so entities, catalogue and messages are of one moment. Those that stand
+/// behind its place are said to stand at it: the next backup repeats them, which changes nothing, as each holds the whole
+/// entity. Changes of tables that are no longer there are left out. Fails with [`BackupError::ChangesNotKept`] before
+/// anything is written if some of them are not there.
 pub async fn write_incremental<W: AsyncWrite + Unpin>(
-    store: &dyn Store,
-    snapshot: Box<dyn Snapshot>,
+    snapshot: &dyn Snapshot,
     base: Base,
     about: About,
     sink: W,
 ) -> Result<Totals, BackupError> {
     let place = snapshot.place();
-    check_kept(store, base, place).await?;
-    let catalogue = Catalogue::of(&*snapshot).await?;
+    check_kept(snapshot, base).await?;
+    let catalogue = Catalogue::of(snapshot).await?;
     let mut out = Writer::begin(sink, &about.header(place, Extent::Incremental(base))).await?;
     out.catalogue(&catalogue).await?;
-    out.messages(&*snapshot, &catalogue).await?;
-    drop(snapshot);
+    out.messages(snapshot, &catalogue).await?;
     let tables: HashSet<TableId> = catalogue.tables.iter().map(|table| table.id).collect();
     let mut after = base.place;
-    let give_up = Instant::now() + CHANGES_TIME;
-    while after < place {
-        let changes = store.changes(wanted(after)).await.map_err(not_kept)?;
-        if changes.next <= after {
-            if give_up <= Instant::now() {
-                let late = "the changes up to the snapshot did not arrive in time";
-                return Err(StoreError::unavailable(late).into());
-            }
-            tokio::time::sleep(CHANGES_PAUSE).await;
+    loop {
+        let wanted = wanted(after, FRAME_ITEMS);
+        let Changes { mut changes, next } = snapshot.changes(wanted).await.map_err(not_kept)?;
+        if next <= after {
+            return out.end().await;
         }
-        after = after.max(changes.next);
-        let belongs = |change: &Change| change.place <= place && tables.contains(&change.table);
-        out.changes(changes.changes.into_iter().filter(belongs).collect()).await?;
-    }
-    out.end().await
-}
-
-fn wanted(after: u64) -> ChangesWanted {
-    ChangesWanted {
-        after,
-        table: None,
-        limit: FRAME_ITEMS,
-        max_bytes: FRAME_BYTES,
-        wait_until: Instant::now(),
+        after = next;
+        changes.retain(|change| tables.contains(&change.table));
+        for change in &mut changes {
+            change.place = change.place.min(place);
+        }
+        out.changes(changes).await?;
     }
 }
 
-/// Whether all changes since the base are there.
-pub(crate) async fn check_kept(
-    store: &dyn Store,
-    base: Base,
-    place: u64,
-) -> Result<(), BackupError> {
-    let kept = store.kept_changes().await?;
-    let reaches = kept.is_some_and(|kept| kept.after <= base.place) && base.place <= place;
-    if reaches { Ok(()) } else { Err(BackupError::ChangesNotKept) }
+fn wanted(after: u64, limit: usize) -> ChangesWanted {
+    ChangesWanted { after, table: None, limit, max_bytes: FRAME_BYTES, wait_until: Instant::now() }
+}
+
+/// Whether the snapshot shows all changes since the base.
+pub(crate) async fn check_kept(snapshot: &dyn Snapshot, base: Base) -> Result<(), BackupError> {
+    if snapshot.place() < base.place {
+        return Err(BackupError::ChangesNotKept);
+    }
+    snapshot.changes(wanted(base.place, 1)).await.map(drop).map_err(not_kept)
 }
 
 fn not_kept(error: StoreError) -> BackupError {
@@ -287,7 +272,8 @@ fn entities(table: TableId, before: u64, rows: &Rows) -> Result<Vec<u8>, StoreEr
     Ok(content)
 }
 
-fn page(range: KeyRange) -> Scan {
+/// Asks for the entities of a frame.
+pub(crate) fn page(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
         through: None,

@@ -319,7 +319,9 @@ async fn an_interrupted_restore_goes_on() {
         assert_eq!(marked, Some(surveys[1].header.id), "{stop}");
         let other = new.restore(&[&full]).await;
         assert!(matches!(other, Err(BackupError::OtherRestore { .. })), "{stop}: {other:?}");
-        resumed += u32::from(new.restore(&files).await.unwrap().resumed);
+        let restored = new.restore(&files).await.unwrap();
+        resumed += u32::from(restored.resumed);
+        assert_eq!(restored.changes, 1, "{stop}: what was not put in this time is not counted");
         assert_eq!(new.dump().await, old.dump().await, "{stop}");
         assert_eq!(unfinished(&*new.store).await.unwrap(), None, "{stop}");
     }

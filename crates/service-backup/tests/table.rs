@@ -5,7 +5,7 @@ mod support;
 use rowhouse_service_backup::{BackupError, TableChoice};
 use rowhouse_store::Table;
 use std::time::Duration;
-use support::{DAY, World};
+use support::{DAY, World, header};
 use tokio::io::AsyncReadExt as _;
 
 fn choice(from: (&str, &str), into: (&str, &str)) -> TableChoice {
@@ -139,4 +139,37 @@ async fn what_a_kill_has_left_is_begun_again() {
     assert_eq!(world.entities(whole.id).await.len(), 300);
     let again = world.service().restore_table(choice(PEOPLE, into), &backup[..]).await;
     assert!(matches!(again, Err(BackupError::TableExists(_))), "it is whole now: {again:?}");
+}
+
+/// A server that is killed before its note names the new table has left an empty one; any other is not thrown away.
+#[tokio::test]
+async fn a_kill_before_the_first_entity_is_begun_again() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let into = ("second", "Old");
+    let account = world.store.account(&"second".parse().unwrap()).await.unwrap().unwrap();
+    let id = header(&backup).await.id;
+    let note = async |table: &[u8]| {
+        let value = [&id.0[..], table].concat().into_boxed_slice();
+        world.store.set_account_setting(account.id, "restoring old", Some(value)).await.unwrap();
+    };
+    let restore = || world.service().restore_table(choice(PEOPLE, into), &backup[..]);
+    note(&[]).await;
+    let half = world.table(into.0, into.1).await;
+    world.put(half.id, "somebody", "else", 1).await;
+    let refused = restore().await;
+    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
+    world.delete(half.id, "somebody", "else").await;
+    let policies = world.find(PEOPLE.0, PEOPLE.1).await.unwrap().policies.clone();
+    world.store.set_policies(half.id, policies).await.unwrap();
+    let refused = restore().await;
+    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
+    world.store.set_policies(half.id, Vec::new()).await.unwrap();
+    note(b"of a table").await;
+    let refused = restore().await;
+    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
+    note(&[]).await;
+    assert_eq!(restore().await.unwrap().items, 300);
+    assert_ne!(world.find(into.0, into.1).await.unwrap().id, half.id);
 }

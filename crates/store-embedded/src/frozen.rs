@@ -5,14 +5,15 @@
 
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
+use crate::log;
 use crate::queue;
 use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
-    StoreError, Table, TableId,
+    Account, AccountId, Changes, ChangesWanted, Conflict, MessagePage, MessagePlace, Page, Queue,
+    QueueId, Scan, Snapshot, StoreError, Table, TableId,
 };
 use rowhouse_types::Timestamp;
 use std::sync::Arc;
@@ -117,6 +118,11 @@ impl Snapshot for Frozen {
             let page = queue::read::page(conn, queue, from, (limit, max_bytes), tick);
             page.map_err(Fault::into_store_error)
         };
+        self.scans.ask(PAGES, read).await
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        let read = move |conn: &_, _: &_, _: &dyn Fn() -> bool| log::read_within(conn, &wanted);
         self.scans.ask(PAGES, read).await
     }
 }

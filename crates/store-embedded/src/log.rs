@@ -147,9 +147,22 @@ pub(crate) fn read(
     shared: &Shared,
     wanted: &ChangesWanted,
 ) -> Result<Changes, StoreError> {
-    Reading { conn, wanted, found: Changes::default(), bytes: 0, examined: 0 }
-        .run(shared)
-        .map_err(Fault::into_store_error)
+    let read = || {
+        let _view = View::begin(conn)?;
+        let marks = Marks::load(conn)?;
+        shared.readers.advance(marks.sequence);
+        Reading::new(conn, wanted).run(&marks)
+    };
+    read().map_err(Fault::into_store_error)
+}
+
+/// Changes after a place that the view shows which the connection is in.
+pub(crate) fn read_within(
+    conn: &Connection,
+    wanted: &ChangesWanted,
+) -> Result<Changes, StoreError> {
+    let read = || Reading::new(conn, wanted).run(&Marks::load(conn)?);
+    read().map_err(Fault::into_store_error)
 }
 
 /// An answer in the making.
@@ -163,11 +176,12 @@ struct Reading<'a> {
     examined: usize,
 }
 
-impl Reading<'_> {
-    fn run(mut self, shared: &Shared) -> Result<Changes, Fault> {
-        let _view = View::begin(self.conn)?;
-        let marks = Marks::load(self.conn)?;
-        shared.readers.advance(marks.sequence);
+impl<'a> Reading<'a> {
+    fn new(conn: &'a Connection, wanted: &'a ChangesWanted) -> Self {
+        Self { conn, wanted, found: Changes::default(), bytes: 0, examined: 0 }
+    }
+
+    fn run(mut self, marks: &Marks) -> Result<Changes, Fault> {
         let reaches =
             marks.changes_after <= self.wanted.after && self.wanted.after <= marks.sequence;
         if marks.retention.is_none() || !reaches {

@@ -8,8 +8,8 @@ use crate::queue::{self, Now};
 use crate::{catalogue, log, scan};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Conflict, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, Snapshot,
-    StoreError, Table, TableId,
+    Account, AccountId, Changes, ChangesWanted, Conflict, MessagePage, MessagePlace, Page, Queue,
+    QueueId, Scan, Snapshot, StoreError, Table, TableId,
 };
 use rowhouse_types::QueueName;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Frozen {
         let session = pool.session().await?;
         let begin = async {
             // Before the view, which then has all of it.
-            let place = log::settled(&session, 0).await?.unsigned_abs();
+            let place = log::own_place(&session).await?.unsigned_abs();
             session.begin(BEGIN).await?;
             // The first thing that is read fixes the moment.
             catalogue::accounts(&session).await?;
@@ -128,5 +128,9 @@ impl Snapshot for Frozen {
         let page =
             queue::read::page(&self.session, queue, from, (limit, max_bytes), self.queue_now);
         page.await.map_err(Fault::of_a_read)
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        log::read_within(&self.session, &wanted).await.map_err(Fault::of_a_read)
     }
 }

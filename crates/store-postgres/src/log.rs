@@ -3,11 +3,12 @@
 //! Numbers are drawn while the changed row is locked, so those of one entity are in the order of its changes; but a
 //! transaction that drew a small number may commit after one that drew a large one. So a reader first notes the last
 //! number drawn, then waits until every transaction that was under way then has ended: up to that number nothing can
-//! appear any more. A transaction of somebody else on the same database that does not end holds readers up.
+//! appear any more. A transaction of somebody else on the same database that does not end holds readers up. A reader
+//! within a view does not wait: it is told of those that the view shows.
 
 use crate::fault::Fault;
 use crate::key;
-use crate::pool::{Pool, Session};
+use crate::pool::{Pool, Session, Values};
 use crate::props::{self, JsonbRef};
 use crate::schema;
 use rowhouse_store::{Change, Changes, ChangesWanted, Conflict, Kept, StoreError, TableId};
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 
 /// Most changes in one answer.
-const ROWS_MAX: i64 = 1000;
+const ROWS_MAX: usize = 1000;
+/// Changes that are asked for first. What is asked for and does not fit has to be read all the same.
+const FIRST_ROWS: usize = 16;
 /// Most numbers that are looked through for one answer.
 const SPAN: i64 = 50_000;
 /// How long transactions under way are waited for.
@@ -24,7 +27,7 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 /// How often old changes are looked for, and the pause between steps.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
-/// Rows that a step removes.
+/// Rows that a step looks at, and removes at most.
 const TRIM_ROWS: i64 = 1000;
 /// Held by whoever removes changes.
 const TRIM_LOCK: i64 = 0x726F_7768_6F75_7367;
@@ -36,23 +39,19 @@ const LAST: &str =
 /// began after the last one that ended.
 const UNDER_WAY: &str = "SELECT pg_current_xact_id()::text::bigint";
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-/// Ends with the change that reaches the bytes.
-const READ: &str = "SELECT id, tid, key, pl, ts, names, props FROM (
-        SELECT c.*, sum(pg_column_size(c)) OVER (ORDER BY c.id) - pg_column_size(c) AS before FROM (
-            SELECT * FROM rowhouse.changes WHERE id > $1 AND id <= $2 AND ($3::bigint IS NULL OR tid = $3)
-            ORDER BY id LIMIT $4
-        ) AS c
-    ) AS sized WHERE before < $5 ORDER BY id";
+/// A number that no change has: whoever draws it later than another has a later place.
+const DRAW: &str = "SELECT nextval('rowhouse.changes_id_seq')";
+const READ: &str = "SELECT id, tid, key, pl, ts, names, props FROM rowhouse.changes
+    WHERE id > $1 AND id <= $2 AND ($3::bigint IS NULL OR tid = $3) ORDER BY id LIMIT $4";
 const ON: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities;
     CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE ON rowhouse.entities
     FOR EACH ROW EXECUTE FUNCTION rowhouse.note_change()";
 const OFF: &str = "DROP TRIGGER IF EXISTS note_change ON rowhouse.entities";
 const TRIM: &str = "WITH old AS (
-        SELECT c.id FROM rowhouse.changes c, rowhouse.catalogue m
+        SELECT c.id FROM (SELECT id, made FROM rowhouse.changes ORDER BY id LIMIT $1) AS c, rowhouse.catalogue m
         WHERE c.id <= m.changes_after OR c.made < clock_timestamp() - m.retention
-        ORDER BY c.id LIMIT $1
     ), gone AS (
-        DELETE FROM rowhouse.changes c USING old WHERE c.id = old.id RETURNING c.id
+        DELETE FROM rowhouse.changes WHERE id = ANY (ARRAY(SELECT id FROM old)) RETURNING id
     )
     SELECT max(id), count(*) FROM gone";
 const TRIMMED: &str = "UPDATE rowhouse.catalogue SET changes_after = GREATEST(changes_after, $1)";
@@ -89,11 +88,24 @@ async fn last(session: &Session) -> Result<i64, Fault> {
 }
 
 /// The last number up to which nothing can appear any more, of which this one is known.
-pub(crate) async fn settled(session: &Session, known: i64) -> Result<i64, Fault> {
+async fn settled(session: &Session, known: i64) -> Result<i64, Fault> {
     let last = last(session).await?;
-    if last <= known {
-        return Ok(last);
+    if known < last {
+        settle(session).await?;
     }
+    Ok(last)
+}
+
+/// A place of its own, up to which nothing can appear any more, for a view that begins afterwards. It is later than
+/// that of every view that began before: what this one shows beyond it can be said to stand at it.
+pub(crate) async fn own_place(session: &Session) -> Result<i64, Fault> {
+    let place = number(session, DRAW).await?;
+    settle(session).await?;
+    Ok(place)
+}
+
+/// Waits until nothing can appear any more up to the last number that was drawn.
+async fn settle(session: &Session) -> Result<(), Fault> {
     // Asked afterwards: whoever drew a number up to that one is among them, or has ended.
     let under_way = number(session, UNDER_WAY).await?;
     let began = Instant::now();
@@ -108,7 +120,7 @@ pub(crate) async fn settled(session: &Session, known: i64) -> Result<i64, Fault>
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(Duration::from_millis(50));
     }
-    Ok(last)
+    Ok(())
 }
 
 async fn number(session: &Session, sql: &str) -> Result<i64, Fault> {
@@ -130,19 +142,68 @@ pub(crate) async fn read(session: &Session, wanted: &ChangesWanted) -> Result<Ch
     let after = place(wanted.after)?;
     let until = settled(session, after).await?;
     let end = until.min(after.saturating_add(SPAN));
-    let table = wanted.table.map(|TableId(id)| place(id)).transpose()?;
-    let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX).clamp(1, ROWS_MAX);
-    let bytes = i64::try_from(wanted.max_bytes).unwrap_or(i64::MAX).max(1);
-    let rows = session.rows(READ, &[&after, &end, &table, &limit, &bytes]).await?;
+    let changes = page(session, after, end, wanted).await?;
     // Asked afterwards: what is removed meanwhile is noticed.
     let reaches = marks(session).await?.is_some_and(|first| first <= after && after <= until);
     if !reaches {
         return Err(Conflict::ChangesNotKept.into());
     }
-    let changes = rows.iter().map(change).collect::<Result<Vec<_>, _>>()?;
     // Whether a limit ended it does not matter: then the next answer is empty and goes further.
     let last = changes.last().map(|change| change.place);
     Ok(Changes { changes, next: last.unwrap_or(end.unsigned_abs()) })
+}
+
+/// Changes after a place that the view shows which the session is in.
+pub(crate) async fn read_within(
+    session: &Session,
+    wanted: &ChangesWanted,
+) -> Result<Changes, Fault> {
+    let after = place(wanted.after)?;
+    if marks(session).await?.is_none_or(|first| after < first) {
+        return Err(Conflict::ChangesNotKept.into());
+    }
+    let changes = page(session, after, i64::MAX, wanted).await?;
+    let last = changes.last().map(|change| change.place);
+    Ok(Changes { changes, next: last.unwrap_or(wanted.after) })
+}
+
+/// Changes after a number and up to another one, ending with the one that reaches the bytes. How many are asked for at
+/// a time depends on how large those before were: the database cannot tell how much they take when they are here.
+async fn page(
+    session: &Session,
+    mut after: i64,
+    end: i64,
+    wanted: &ChangesWanted,
+) -> Result<Vec<Change>, Fault> {
+    let table = wanted.table.map(|TableId(id)| place(id)).transpose()?;
+    let limit = wanted.limit.clamp(1, ROWS_MAX);
+    let (mut changes, mut bytes) = (Vec::new(), 0);
+    let mut rows = FIRST_ROWS.min(limit);
+    loop {
+        let before = changes.len();
+        let limit_of_rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        let values: Values<'_> = &[&after, &end, &table, &limit_of_rows];
+        let take = |row: &Row| {
+            let change = change(row)?;
+            bytes += size(&change);
+            changes.push(change);
+            Ok(bytes < wanted.max_bytes)
+        };
+        session.each(READ, values, take).await?;
+        let is_last = changes.len() - before < rows;
+        if is_last || limit <= changes.len() || wanted.max_bytes <= bytes {
+            return Ok(changes);
+        }
+        after = changes.last().map_or(Ok(after), |last| place(last.place))?;
+        let room = (wanted.max_bytes - bytes).saturating_mul(changes.len()) / bytes.max(1);
+        rows = room.clamp(1, limit - changes.len());
+    }
+}
+
+/// How much a change takes, as [`ChangesWanted::max_bytes`] counts it.
+fn size(change: &Change) -> usize {
+    let record = change.record.as_ref().map_or(0, |record| record.as_bytes().len());
+    change.key.partition.as_str().len() + change.key.row.as_str().len() + record
 }
 
 fn place(number: u64) -> Result<i64, Fault> {

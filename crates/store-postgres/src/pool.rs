@@ -7,7 +7,9 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool as Deadpool, PoolError, QueueMode, RecyclingMethod,
     Runtime, TimeoutType, Timeouts,
 };
+use futures_util::TryStreamExt as _;
 use rowhouse_store::StoreError;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
@@ -215,6 +217,27 @@ impl Session {
         self.whole(async {
             let statement = self.prepare(sql).await?;
             Ok(self.object().query(&statement, values).await?)
+        })
+        .await
+    }
+
+    /// The rows of a statement that the connection keeps prepared, one by one, for as long as more are wanted.
+    pub(crate) async fn each(
+        &self,
+        sql: &str,
+        values: Values<'_>,
+        mut take: impl FnMut(&Row) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        self.whole(async {
+            let statement = self.prepare(sql).await?;
+            let values = values.iter().copied();
+            let mut rows = pin!(self.object().query_raw(&statement, values).await?);
+            while let Some(row) = rows.try_next().await? {
+                if !take(&row)? {
+                    break;
+                }
+            }
+            Ok(())
         })
         .await
     }

@@ -1,8 +1,8 @@
 //! Everything that a store holds, as it was at one moment.
 
 use crate::{
-    Account, AccountId, MessagePage, MessagePlace, Page, Queue, QueueId, Scan, StoreError, Table,
-    TableId,
+    Account, AccountId, Changes, ChangesWanted, MessagePage, MessagePlace, Page, Queue, QueueId,
+    Scan, StoreError, Table, TableId,
 };
 use async_trait::async_trait;
 use std::fmt;
@@ -40,4 +40,11 @@ pub trait Snapshot: fmt::Debug + Send + Sync {
         limit: usize,
         max_bytes: usize,
     ) -> Result<MessagePage, StoreError>;
+
+    /// What was changed after a place: all that the snapshot shows and nothing else, so what there was at that place
+    /// becomes what the snapshot shows. Waits for nothing; an answer that goes no further than what was asked is the last.
+    ///
+    /// Where an engine has several servers, some may come after [`Snapshot::place`]: whoever goes on from there is told
+    /// of them again. Fails with [`crate::Conflict::ChangesNotKept`] if some were not there at that moment.
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError>;
 }

@@ -4,7 +4,7 @@ use super::Engine;
 use super::fixture::{
     command, commit, key, n, number, open, put, read_all, refusal, table, write, write_all,
 };
-use crate::{Change, Changes, ChangesWanted, Condition, Conflict, Store, TableId, Write};
+use crate::{Change, Changes, ChangesWanted, Condition, Conflict, Snapshot, Store, TableId, Write};
 use rowhouse_types::{EntityKey, Record, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -161,12 +161,13 @@ pub async fn changes_of_a_snapshot_follow_it(engine: &dyn Engine) {
     let writers = start_writers(&store, table, 4, 60);
     let mut view = BTreeMap::new();
     let mut after = 0;
-    for _ in 0..10 {
+    for round in 0..10 {
         tokio::time::sleep(Duration::from_millis(3)).await;
         let frozen = store.snapshot().await.expect("a view can be taken");
         let mut scan = super::fixture::scan_all();
         scan.limit = 10_000;
         let page = frozen.scan(table, scan).await.expect("the view can be read");
+        let earlier = std::mem::take(&mut view);
         view = page
             .rows
             .iter()
@@ -177,6 +178,9 @@ pub async fn changes_of_a_snapshot_follow_it(engine: &dyn Engine) {
                 (key(row.partition, row.row), record)
             })
             .collect();
+        if round > 0 {
+            assert_eq!(brought_to(&*frozen, earlier, after).await, view, "round {round}");
+        }
         after = frozen.place();
     }
     for writer in writers {
@@ -184,6 +188,19 @@ pub async fn changes_of_a_snapshot_follow_it(engine: &dyn Engine) {
     }
     apply(&mut view, all(&*store, wanted(after)).await);
     assert_eq!(view, contents(&*store, table).await);
+}
+
+/// What there was at an earlier place, and then what the view says was changed, in small answers.
+async fn brought_to(view: &dyn Snapshot, mut contents: Contents, mut after: u64) -> Contents {
+    loop {
+        let some = ChangesWanted { limit: 5, ..wanted(after) };
+        let found = view.changes(some).await.expect("the view can be read");
+        apply(&mut contents, found.changes);
+        if found.next <= after {
+            return contents;
+        }
+        after = found.next;
+    }
 }
 
 /// Each writes, changes and deletes entities of its own and of all.

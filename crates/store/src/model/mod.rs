@@ -340,7 +340,9 @@ impl Store for ModelStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        Ok(Box::new(Frozen(self.state()?.clone())))
+        let mut state = self.state()?;
+        state.forget_changes(self.clock.now());
+        Ok(Box::new(Frozen(state.clone())))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
@@ -424,5 +426,9 @@ impl Snapshot for Frozen {
         max_bytes: usize,
     ) -> Result<MessagePage, StoreError> {
         self.0.message_page(queue, from, limit, max_bytes)
+    }
+
+    async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {
+        self.0.changes(&wanted)
     }
 }
