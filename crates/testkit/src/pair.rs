@@ -17,13 +17,16 @@ pub enum Blow {
     Server(usize),
     /// The database is killed.
     Postgres,
+    /// Both servers are killed at once, and started again under load while the database still works for those that died.
+    Servers,
     /// The first server sleeps for longer than its lease. Meanwhile the other dies and comes back in its place.
     Sleep,
 }
 
 impl Blow {
     /// All of them, to be dealt in turn.
-    pub const ALL: [Self; 4] = [Self::Server(0), Self::Postgres, Self::Server(1), Self::Sleep];
+    pub const ALL: [Self; 5] =
+        [Self::Server(0), Self::Postgres, Self::Server(1), Self::Sleep, Self::Servers];
 }
 
 /// The servers and their database.
@@ -31,6 +34,8 @@ impl Blow {
 pub struct Pair {
     postgres: TestPostgres,
     database: String,
+    /// When both servers were killed, in the database's words.
+    died: String,
     /// Two.
     pub servers: Vec<TestServer>,
 }
@@ -43,7 +48,7 @@ impl Pair {
         let database = url.rsplit('/').next().expect("a path").to_owned();
         let names = (0..2).map(|number| format!("{url}?application_name={}", name(number)));
         let servers = names.map(|url| TestServer::start_with_store(&url)).collect();
-        Self { postgres, database, servers }
+        Self { postgres, database, died: String::new(), servers }
     }
 
     /// Where tables are served.
@@ -61,6 +66,16 @@ impl Pair {
         match blow {
             Blow::Server(number) => self.servers[number].kill(),
             Blow::Postgres => self.postgres.kill(),
+            Blow::Servers => {
+                self.servers.iter_mut().for_each(TestServer::kill);
+                self.died = self.postgres.execute(&self.database, "SELECT clock_timestamp()");
+                // At the same time, as an operator would whose servers all failed.
+                std::thread::scope(|scope| {
+                    for server in &mut self.servers {
+                        scope.spawn(|| server.restart());
+                    }
+                });
+            }
             Blow::Sleep => {
                 self.servers[0].pause();
                 self.servers[1].kill();
@@ -83,9 +98,25 @@ impl Pair {
                 self.servers[number].restart();
             }
             Blow::Postgres => self.postgres.restart(),
+            Blow::Servers => wait_until("sessions of the dead end", || self.sessions("<") == 0),
             Blow::Sleep => {}
         }
         wait_until("ready again", || self.servers.iter().all(TestServer::is_ready));
+    }
+
+    /// Sessions that servers have in the database which were both killed and started again.
+    pub fn new_sessions(&self) -> usize {
+        self.sessions(">=")
+    }
+
+    /// Sessions of servers that began before they were killed, or since.
+    fn sessions(&self, compared: &str) -> usize {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'server%'
+             AND backend_start {compared} '{}'",
+            self.died
+        );
+        self.postgres.execute(&self.database, &sql).parse().expect("a number")
     }
 
     /// Nothing panicked, and the servers end when they are told to.
