@@ -32,6 +32,7 @@ const FILTERS: &[&str] = &[
 /// Twelve entities in two partitions: values of every kind, and few properties that all of them have.
 async fn twelve(store: &dyn Store, table: TableId) {
     let big = "0123456789abcdef".repeat(2000);
+    let doubles = [f64::NAN, -0.0, f64::INFINITY, 0.1];
     let long_ago = ValueRef::DateTime(Timestamp::EDM_MIN);
     for partition in ["p", "q"] {
         let of = |n: i64| {
@@ -40,7 +41,7 @@ async fn twelve(store: &dyn Store, table: TableId) {
                 ("n", ValueRef::Int64(n)),
                 ("text", ValueRef::String(if n % 3 == 0 { "É" } else { "È" })),
                 ("Text", ValueRef::String(&upper)),
-                ("double", ValueRef::Double([f64::NAN, -0.0, f64::INFINITY, 0.1][n as usize % 4])),
+                ("double", ValueRef::Double(doubles[usize::try_from(n).expect("small") % 4])),
                 ("bytes", ValueRef::Binary(&[0, 255])),
             ];
             if n % 2 == 0 {
@@ -134,7 +135,7 @@ pub async fn what_is_selected_is_exact(engine: &dyn Engine) {
             for (direction, limit) in BOTH.into_iter().zip([100, 5]) {
                 let about = format!("{text:?} in {ranges:?}, {limit} {direction:?}");
                 let filter = filter(text);
-                let scan = Scan { filter, direction, limit, ..scan_of(ranges.clone()) };
+                let scan = Scan { direction, filter, limit, ..scan_of(ranges.clone()) };
                 assert_scans(&*store, table, expires, scan, &about).await;
             }
         }
