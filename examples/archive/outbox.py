@@ -1,6 +1,6 @@
-"""One batch of changes to entities of a partition and to messages, committed all or none.
+"""One batch of changes to entities of any tables and to messages, committed all or none.
 
-The SDK has no words for messages in a batch, so the request is written and signed here: about as much as a batch takes.
+The SDK has no words for such a batch, so the request is written and signed here: about as much as a batch takes.
 """
 import base64
 import datetime
@@ -88,6 +88,7 @@ class Outbox:
         path = f"{url.path}/$batch"
         signed = hmac.new(self.key, f"{date}\n/{self.account}{path}".encode(), hashlib.sha256).digest()
         headers = {"Content-Type": kind, "x-ms-date": date, "x-ms-version": "2019-02-02", "DataServiceVersion": "3.0",
+                   "x-rowhouse-transaction": "account",     # more than one table
                    "Authorization": f"SharedKeyLite {self.account}:{base64.b64encode(signed).decode()}"}
         connection = http.client.HTTPConnection(url.netloc, timeout=30)
         try:

@@ -7,7 +7,7 @@ visibility has passed. A message is {"department": "sales", "employee": "000223"
 poison queue.
 
 Without --outbox each step is safe to repeat, and for a moment an employee is in both tables. With it an employee is at
-every moment in one place: the table Current, a message on the way, or the table Archive.
+every moment in exactly one of them.
 """
 import argparse
 import json
@@ -20,13 +20,10 @@ from azure.storage.queue import QueueServiceClient
 from outbox import Outbox, Refused, wire
 
 ORDERS, POISON = "leavers", "leavers-poison"
-MOVING = "leavers-moving"       # employees on their way, with --outbox
 
 
 class Worker:
     """Takes orders; each way of moving adds what it does with one."""
-
-    queues_with_work = (ORDERS,)
 
     def __init__(self, connection, attempts, hidden):
         self.attempts, self.hidden = attempts, hidden
@@ -34,38 +31,35 @@ class Worker:
         self.current, self.archive = tables.get_table_client("Current"), tables.get_table_client("Archive")
 
     def run(self, once):
-        """Works for ever, or until the queues hold nothing."""
+        """Works for ever, or until there are no orders."""
+        orders = self.queues.get_queue_client(ORDERS)
         while True:
             try:
-                if not any([self.work_on(name) for name in self.queues_with_work]):
-                    if once and not any(self.count(name) for name in self.queues_with_work):
+                if not self.work_on(orders):
+                    if once and not orders.get_queue_properties().approximate_message_count:
                         return
                     time.sleep(0.1)
             except (AzureError, OSError):
                 time.sleep(0.1)     # the server is not there; it will be
 
-    def count(self, name):
-        return self.queues.get_queue_client(name).get_queue_properties().approximate_message_count
-
-    def work_on(self, name):
+    def work_on(self, orders):
         """Whether there was something to do."""
-        queue = self.queues.get_queue_client(name)
-        messages = list(queue.receive_messages(max_messages=8, messages_per_page=8, visibility_timeout=self.hidden))
+        messages = list(orders.receive_messages(max_messages=8, messages_per_page=8, visibility_timeout=self.hidden))
         for message in messages:
             try:
-                self.handle(name, message)
+                self.handle(message)
             except (KeyError, TypeError, ValueError, ResourceNotFoundError, Refused) as fault:
                 if message.dequeue_count >= self.attempts:
-                    self.give_up(name, message, fault)
+                    self.give_up(message, fault)
                 else:
-                    queue.update_message(message, visibility_timeout=0)     # somebody tries again
+                    orders.update_message(message, visibility_timeout=0)     # somebody tries again
         return bool(messages)
 
 
 class Steps(Worker):
     """Copy, remove, done: whoever repeats a step changes nothing."""
 
-    def handle(self, name, message):
+    def handle(self, message):
         order = json.loads(message.content)
         keys = order["department"], order["employee"]
         try:
@@ -75,43 +69,37 @@ class Steps(Worker):
         else:
             self.archive.upsert_entity(employee, mode=UpdateMode.REPLACE)
             self.current.delete_entity(*keys)
-        self.finish(name, message)
+        self.finish(message)
 
-    def give_up(self, name, message, fault):
+    def give_up(self, message, fault):
         self.queues.get_queue_client(POISON).send_message(json.dumps({"order": message.content, "fault": repr(fault)}))
-        self.finish(name, message)
+        self.finish(message)
 
-    def finish(self, name, message):
+    def finish(self, message):
         try:
-            self.queues.get_queue_client(name).delete_message(message)
+            self.queues.get_queue_client(ORDERS).delete_message(message)
         except ResourceNotFoundError:
             pass    # it took too long, and another has it
 
 
 class WithOutbox(Worker):
-    """The message is part of the change: taken off, or put, in the commit of the entity."""
-
-    queues_with_work = (ORDERS, MOVING)
+    """The employee leaves one table, comes into the other and the order is done, in one commit."""
 
     def __init__(self, connection, attempts, hidden):
         super().__init__(connection, attempts, hidden)
         said = dict(part.split("=", 1) for part in connection.split(";") if part)
         self.outbox = Outbox(said["AccountName"], said["AccountKey"], said["TableEndpoint"], said["QueueEndpoint"])
 
-    def handle(self, name, message):
-        done = self.outbox.take_off(name, message)
-        if name == MOVING:
-            self.outbox.commit(self.outbox.insert("Archive", message.content), done)
-            return
+    def handle(self, message):
         order = json.loads(message.content)
         employee = self.current.get_entity(order["department"], order["employee"])
         gone = self.outbox.remove("Current", employee["PartitionKey"], employee["RowKey"], employee.metadata["etag"])
-        self.outbox.commit(gone, self.outbox.put(MOVING, wire(employee)), done)
+        self.outbox.commit(gone, self.outbox.insert("Archive", wire(employee)), self.outbox.take_off(ORDERS, message))
 
-    def give_up(self, name, message, fault):
+    def give_up(self, message, fault):
         poison = self.outbox.put(POISON, json.dumps({"order": message.content, "fault": repr(fault)}))
         try:
-            self.outbox.commit(poison, self.outbox.take_off(name, message))
+            self.outbox.commit(poison, self.outbox.take_off(ORDERS, message))
         except Refused:
             pass    # it took too long, and another has it
 
@@ -119,8 +107,8 @@ class WithOutbox(Worker):
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("connection", help="connection string")
-    ap.add_argument("--outbox", action="store_true", help="with the messages in the commits of the entities")
-    ap.add_argument("--once", action="store_true", help="end when the queues hold nothing")
+    ap.add_argument("--outbox", action="store_true", help="with both tables and the message in one commit")
+    ap.add_argument("--once", action="store_true", help="end when there are no orders")
     ap.add_argument("--attempts", type=int, default=5, help="how often a message is tried")
     ap.add_argument("--hidden", type=int, default=30, help="seconds for which a message is hidden from other workers")
     args = ap.parse_args()

@@ -1,4 +1,4 @@
-//! Operations on entities: read one, change one, change several of a partition at once.
+//! Operations on entities: read one, change one, change several at once.
 
 use crate::{Caller, TableError, TableService};
 use rowhouse_store::{
@@ -7,6 +7,7 @@ use rowhouse_store::{
 use rowhouse_types::{
     Access, EntityKey, Etag, Grant, LimitExceeded, Record, RecordRef, TableName, Timestamp,
 };
+use std::sync::Arc;
 
 /// A change of one entity.
 #[derive(Clone, Debug)]
@@ -76,49 +77,37 @@ impl TableService {
         }
     }
 
-    /// An entity group transaction: every operation or none, of one table and partition, each
-    /// entity at most once. Commands of messages take effect with them, or not either; whether they are allowed was asked by
-    /// whoever made them.
+    /// Every operation or none, each entity at most once, as far apart as `reach` allows. Commands of messages take effect with
+    /// them, or not either; whether they are allowed was asked by whoever made them.
     ///
     /// A failure is a [`TableError::Operation`] that names the first operation at fault; the positions of messages go on
     /// where those of entities end.
     pub async fn transact(
         &self,
         caller: Caller<'_>,
+        reach: Reach,
         operations: Vec<Operation>,
         messages: Vec<MessageCommand>,
     ) -> Result<Transacted, TableError> {
-        let mut rows = std::collections::HashSet::with_capacity(operations.len());
-        let first = operations.first();
-        for (index, operation) in operations.iter().enumerate() {
-            operation.authorize(caller).map_err(|error| error.at(index))?;
-            let together = first.is_none_or(|first| {
-                operation.table.is_same(&first.table)
-                    && operation.key.partition == first.key.partition
-            });
-            if !together {
-                return Err(TableError::DifferentPartitions.at(index));
+        let places = check(caller, reach, &operations)?;
+        let mut tables: Vec<Arc<Table>> = Vec::with_capacity(1);
+        for (index, (operation, place)) in operations.iter().zip(&places).enumerate() {
+            if *place == tables.len() {
+                let table = self.table(caller, &operation.table).await;
+                tables.push(table.map_err(|error| error.at(index))?);
             }
-            if !rows.insert(operation.key.row.as_str()) {
-                return Err(TableError::DuplicateRow.at(index));
-            }
-            operation.check_limits().map_err(|error| error.at(index))?;
         }
-        let table = match first {
-            Some(first) => {
-                Some(self.table(caller, &first.table).await.map_err(|error| error.at(0))?)
-            }
-            None => None,
-        };
-        let commands = match &table {
-            Some(table) => operations.into_iter().map(|op| op.into_command(table.id)).collect(),
-            None => Vec::new(),
-        };
+        let of = |index: usize| places.get(index).and_then(|place| tables.get(*place));
+        let mut commands = Vec::with_capacity(operations.len());
+        for (index, operation) in operations.into_iter().enumerate() {
+            let Some(table) = of(index) else { return Err(TableError::TableNotFound.at(index)) };
+            commands.push(operation.into_command(table.id));
+        }
         match self.store.commit(Batch { commands, messages }).await {
             Ok(Committed { timestamps, messages, .. }) => Ok(Transacted { timestamps, messages }),
             Err(StoreError::Rejected { index, reason }) => {
                 let error = TableError::from(StoreError::rejected(reason));
-                Err(match &table {
+                Err(match of(index) {
                     Some(table) => error.of_table(caller, table).at(index),
                     None => error.at(index),
                 })
@@ -126,6 +115,48 @@ impl TableService {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// How far apart the entities of a transaction may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// In one partition of one table: an entity group transaction, as the original has it.
+    Partition,
+    /// Anywhere in the account.
+    Account,
+}
+
+/// Asks whether the operations may be one transaction. Answers with the place of the table of each among those that are named,
+/// in the order in which they are first named.
+fn check(
+    caller: Caller<'_>,
+    reach: Reach,
+    operations: &[Operation],
+) -> Result<Vec<usize>, TableError> {
+    let first = operations.first();
+    let mut tables: Vec<&TableName> = Vec::with_capacity(1);
+    let mut places = Vec::with_capacity(operations.len());
+    let mut entities = std::collections::HashSet::with_capacity(operations.len());
+    for (index, operation) in operations.iter().enumerate() {
+        operation.authorize(caller).map_err(|error| error.at(index))?;
+        let together = first.is_none_or(|first| {
+            operation.table.is_same(&first.table) && operation.key.partition == first.key.partition
+        });
+        if !together && reach == Reach::Partition {
+            return Err(TableError::DifferentPartitions.at(index));
+        }
+        let place = tables.iter().position(|table| table.is_same(&operation.table));
+        let place = place.unwrap_or_else(|| {
+            tables.push(&operation.table);
+            tables.len() - 1
+        });
+        if !entities.insert((place, &operation.key)) {
+            return Err(TableError::DuplicateRow.at(index));
+        }
+        operation.check_limits().map_err(|error| error.at(index))?;
+        places.push(place);
+    }
+    Ok(places)
 }
 
 /// A transaction that took effect.

@@ -23,7 +23,7 @@ mod watcher;
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use costly::CostlyQuery;
 pub use delete::{DeleteQuery, DeleteStep};
-pub use entity::{Action, Match, Operation, Transacted};
+pub use entity::{Action, Match, Operation, Reach, Transacted};
 pub use error::TableError;
 pub use explain::{Explanation, RangeShape};
 pub use index::{IndexView, NewIndex};

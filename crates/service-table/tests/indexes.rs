@@ -4,7 +4,7 @@ use rowhouse_env::SystemClock;
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
     Action, Caller, EntityPage, EntityQuery, Explanation, IndexState, NewIndex, Operation, Place,
-    TableError, TableService,
+    Reach, TableError, TableService,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store as _};
@@ -375,7 +375,8 @@ async fn a_unique_index_refuses() {
     let grant = signature(KeyRange::partition("p9"));
     let refused = f.service.write(f.with(&grant), operation()).await;
     assert!(matches!(refused, Err(TableError::NotUnique { index: None })));
-    let refused = f.service.transact(f.with(&OWNER), vec![operation()], Vec::new()).await;
+    let refused =
+        f.service.transact(f.with(&OWNER), Reach::Partition, vec![operation()], Vec::new()).await;
     let Err(TableError::Operation { index: 0, source }) = refused else { panic!("{refused:?}") };
     assert!(matches!(*source, TableError::NotUnique { index: Some(_) }));
     f.index("City", true).await.unwrap();

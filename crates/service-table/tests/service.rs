@@ -4,7 +4,7 @@ use rowhouse_env::SystemClock;
 use rowhouse_query::{Filter, Order, PlanKind};
 use rowhouse_service_table::{
     Action, Bookmark, Caller, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery, EntityQuery,
-    Match, Operation, Place, PlanTaken, TableError, TableService,
+    Match, Operation, Place, PlanTaken, Reach, TableError, TableService,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store};
@@ -236,7 +236,7 @@ async fn a_range_clips_reads_and_refuses_writes() {
         assert!(matches!(write, Err(TableError::Denied(Denied::Operation))));
         let inside = operation("b", "x", Action::InsertOrReplace(record(1)));
         let batch = vec![inside, operation("a", "r", action)];
-        let write = f.service.transact(f.with(&grant), batch, Vec::new()).await;
+        let write = f.service.transact(f.with(&grant), Reach::Partition, batch, Vec::new()).await;
         assert!(matches!(write, Err(TableError::Operation { index: 1, .. })), "{write:?}");
     }
     assert_eq!(f.query(&Grant::AccountKey, "", 10).await.0, ["a/r", "b/r", "c/r"]);
@@ -269,11 +269,14 @@ async fn every_operation_needs_its_letters() {
 async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
     let f = Fixture::new().await;
     let insert = |partition: &str, row: &str| operation(partition, row, Action::Insert(record(1)));
-    let transact =
-        async |operations| match f.service.transact(f.owner(), operations, Vec::new()).await {
-            Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
-            other => format!("{other:?}"),
-        };
+    let transact = async |operations| match f
+        .service
+        .transact(f.owner(), Reach::Partition, operations, Vec::new())
+        .await
+    {
+        Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
+        other => format!("{other:?}"),
+    };
     let cases = [
         (vec![insert("p", "1"), insert("q", "1")], "1 DifferentPartitions"),
         (vec![insert("p", "1"), insert("p", "2"), insert("p", "1")], "2 DuplicateRow"),
@@ -292,7 +295,72 @@ async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
         assert!(f.query(&Grant::AccountKey, "", 10).await.0.is_empty(), "nothing of {expected}");
     }
     let mixed = vec![insert("p", "1"), Operation { table: table("PEOPLE"), ..insert("p", "2") }];
-    assert_eq!(f.service.transact(f.owner(), mixed, Vec::new()).await.unwrap().timestamps.len(), 2);
+    assert_eq!(
+        f.service
+            .transact(f.owner(), Reach::Partition, mixed, Vec::new())
+            .await
+            .unwrap()
+            .timestamps
+            .len(),
+        2
+    );
+}
+
+#[tokio::test]
+async fn a_transaction_may_reach_over_tables_and_partitions_if_asked() {
+    let f = Fixture::new().await;
+    f.service.create_table(f.owner(), &table("Archive")).await.unwrap();
+    let insert = |name: &str, partition: &str, row: &str| Operation {
+        table: table(name),
+        ..operation(partition, row, Action::Insert(record(1)))
+    };
+    let transact = async |grant: &Grant, operations| {
+        let done = f.service.transact(f.with(grant), Reach::Account, operations, Vec::new()).await;
+        match done {
+            Ok(done) => done.timestamps.len().to_string(),
+            Err(TableError::Operation { index, source }) => format!("{index} {source:?}"),
+            Err(error) => format!("{error:?}"),
+        }
+    };
+    let archived = async || {
+        let key = EntityKey::new("p", "1").unwrap();
+        f.service.get_entity(f.owner(), &table("archive"), &key).await.is_ok()
+    };
+    let (key, one_table) = (Grant::AccountKey, signature("raud", KeyRange::all()));
+    let cases = [
+        // The same entity by two spellings of its table.
+        (
+            &key,
+            vec![
+                insert("People", "p", "1"),
+                insert("Archive", "p", "1"),
+                insert("PEOPLE", "p", "1"),
+            ],
+            "2 DuplicateRow",
+        ),
+        (&key, vec![insert("Archive", "p", "1"), insert("Nowhere", "p", "1")], "1 TableNotFound"),
+        (
+            &key,
+            vec![insert("Archive", "p", "1"), operation("p", "2", Action::Delete(Match::Any))],
+            "1 ResourceNotFound",
+        ),
+        // Each operation needs what it would need alone.
+        (
+            &one_table,
+            vec![insert("People", "p", "1"), insert("Archive", "p", "1")],
+            "1 Denied(Operation)",
+        ),
+    ];
+    for (grant, operations, expected) in cases {
+        assert_eq!(transact(grant, operations).await, expected);
+        assert!(f.query(&key, "", 10).await.0.is_empty(), "nothing of {expected}");
+        assert!(!archived().await, "nothing of {expected}");
+    }
+    let far =
+        vec![insert("People", "p", "1"), insert("Archive", "p", "1"), insert("people", "q", "1")];
+    assert_eq!(transact(&key, far).await, "3");
+    assert_eq!(f.query(&key, "", 10).await.0, ["p/1", "q/1"]);
+    assert!(archived().await);
 }
 
 #[tokio::test]
@@ -352,7 +420,7 @@ async fn changes_are_told_from_where_one_was() {
         operation("p", "b", Action::Insert(record(2))),
         operation("p", "a", Action::Delete(Match::Any)),
     ];
-    f.service.transact(f.owner(), batch, Vec::new()).await.unwrap();
+    f.service.transact(f.owner(), Reach::Partition, batch, Vec::new()).await.unwrap();
     let all = read(from(ChangesFrom::Beginning, 10)).await.unwrap();
     assert_eq!(told(&all), ["p/a", "p/b", "-p/a"]);
     assert!(!all.more);

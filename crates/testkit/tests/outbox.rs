@@ -70,7 +70,11 @@ fn body(parts: &[Part]) -> String {
 }
 
 fn batch(server: &TestServer, parts: &[Part]) -> Response {
-    let headers = [("Content-Type", "multipart/mixed; boundary=batch_b")];
+    batch_that_says(server, &[], parts)
+}
+
+fn batch_that_says(server: &TestServer, more: &[(&str, &str)], parts: &[Part]) -> Response {
+    let headers = [&[("Content-Type", "multipart/mixed; boundary=batch_b")], more].concat();
     server.client().request("POST", "$batch", &headers, body(parts).as_bytes())
 }
 
@@ -334,6 +338,56 @@ fn who_may() {
     assert_eq!((rows(&server), texts(&server)), (0, vec!["x".to_owned()]));
     assert_eq!(account("qt", "ap", "o").0, [204, 201, 204]);
     assert_eq!((rows(&server), texts(&server)), (1, vec!["new".to_owned()]));
+}
+
+/// An entity goes from one table to another, and the message that asked for it is gone, in one step; unless asked for, and on a
+/// strict server, there is no such thing.
+#[test]
+fn over_tables_and_partitions_if_asked() {
+    const FAR: &[(&str, &str)] = &[("x-rowhouse-transaction", "account")];
+    let server = serve(&[]);
+    server.client().create_table("Archive");
+    assert_eq!(statuses(&batch(&server, &[insert(&server, "1")])), [204]);
+    let put = put(&server, "orders/messages", "1");
+    let order = batch(&server, &[put]).text();
+    let archive = |partition: &str| {
+        let part = insert_into(&server, partition, "1");
+        Part { line: part.line.replace("/Things", "/Archive"), ..part }
+    };
+    let remove = Part {
+        line: format!(
+            "DELETE http://{}/{DEV_ACCOUNT}/Things(PartitionKey='p',RowKey='1')",
+            server.address()
+        ),
+        headers: "If-Match: *\r\n",
+        body: String::new(),
+    };
+    let count = |table| server.client().query(table, "").len();
+    let moved = [remove.clone(), archive("q"), delete(&server, &target(&order))];
+    let refused = batch(&server, &moved);
+    assert_eq!(statuses(&refused), [400], "{}", refused.text());
+    assert!(refused.text().contains("CommandsInBatchActOnDifferentPartitions"));
+    for wrong in ["Account", "", "account, account", "partition"] {
+        let refused = batch_that_says(&server, &[("x-rowhouse-transaction", wrong)], &moved);
+        assert_eq!(refused.status, 400, "{wrong}");
+        assert_eq!(refused.code().as_deref(), Some("InvalidHeaderValue"), "{wrong}");
+    }
+    let twice = [remove.clone(), archive("q"), archive("r"), archive("q")];
+    let refused = batch_that_says(&server, FAR, &twice);
+    assert_eq!(statuses(&refused), [400], "{}", refused.text());
+    assert!(refused.text().contains("\"value\":\"3:The batch request contains multiple"));
+    let absent = [archive("q"), Part { line: remove.line.replace("'1'", "'2'"), ..remove }];
+    let refused = batch_that_says(&server, FAR, &absent);
+    assert_eq!(statuses(&refused), [404], "{}", refused.text());
+    assert!(refused.text().contains("\"value\":\"1:The specified resource does not exist."));
+    assert_eq!((count("Things"), count("Archive"), texts(&server).len()), (1, 0, 1));
+    let response = batch_that_says(&server, FAR, &moved);
+    assert_eq!(statuses(&response), [204, 204, 204], "{}", response.text());
+    assert_eq!((count("Things"), count("Archive"), texts(&server).len()), (0, 1, 0));
+    let strict = serve(&["--strict"]);
+    let far = [insert(&strict, "1"), insert_into(&strict, "q", "1")];
+    let refused = batch_that_says(&strict, FAR, &far);
+    assert!(refused.text().contains("CommandsInBatchActOnDifferentPartitions"));
 }
 
 /// URLs of the table endpoint mean what they meant, and a strict server knows nothing else.

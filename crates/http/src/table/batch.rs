@@ -1,4 +1,4 @@
-//! Entity group transactions: several operations in one body, answered in one body.
+//! Transactions: several operations in one body, answered in one body.
 //!
 //! A transaction takes the road of a single operation as far as it goes: each part is routed and parsed as
 //! a request of its own, then all are committed as one. What is wrong with the envelope is the answer to
@@ -14,8 +14,9 @@ use crate::front::refusal::Refusal;
 use crate::front::reply::{NO_CACHE, Reply};
 use crate::queue;
 use http::StatusCode;
+use http::header::HeaderName;
 use rowhouse_service_queue::{Caller as QueueCaller, MessageCommand, MessageOperation, QueueError};
-use rowhouse_service_table::{Operation as EntityOperation, TableError, Transacted};
+use rowhouse_service_table::{Operation as EntityOperation, Reach, TableError, Transacted};
 use rowhouse_types::{Etag, Service, Timestamp};
 use rowhouse_wire::batch::{self, BatchError, Part, PartWriter, Request, ResponseWriter};
 use rowhouse_wire::media::{self, Metadata, Prefer};
@@ -28,6 +29,16 @@ pub(crate) struct Ids {
     pub(crate) request: String,
     pub(crate) batch: String,
     pub(crate) changeset: String,
+}
+
+/// How far apart the entities of a changeset may be. Ours, not the original's: `docs/extensions.md`.
+pub(crate) fn reach(headers: Headers<'_>) -> Result<Reach, Failure> {
+    static TRANSACTION: HeaderName = HeaderName::from_static("x-rowhouse-transaction");
+    match headers.get(&TRANSACTION) {
+        None => Ok(Reach::Partition),
+        Some("account") => Ok(Reach::Account),
+        Some(_) => Err(Failure::Reach),
+    }
 }
 
 /// What a body holds, before anything is done about it.
@@ -44,12 +55,13 @@ pub(crate) async fn run(
     cx: Context<'_>,
     prefix: &str,
     around: Option<Around<'_>>,
+    reach: Reach,
     request: Result<Request<'_>, BatchError>,
     ids: &Ids,
 ) -> Result<Reply, Failure> {
     match request {
         Ok(Request::Changeset(_)) if cx.secondary => Err(Refusal::SecondaryWrite.into()),
-        Ok(Request::Changeset(parts)) => changeset(cx, prefix, around, &parts, ids).await,
+        Ok(Request::Changeset(parts)) => changeset(cx, prefix, around, reach, &parts, ids).await,
         Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
         Err(BatchError::TooManyOperations) => {
             let failure = Failure::Batch(BatchError::TooManyOperations);
@@ -110,6 +122,7 @@ async fn changeset(
     cx: Context<'_>,
     prefix: &str,
     around: Option<Around<'_>>,
+    reach: Reach,
     parts: &[Part<'_>],
     ids: &Ids,
 ) -> Result<Reply, Failure> {
@@ -153,7 +166,7 @@ async fn changeset(
         Err(error) => return Err(super::outbox::failure(error)),
     };
     let entities = std::mem::take(&mut plan.entities);
-    let done = match cx.tables.transact(cx.caller(), entities, messages).await {
+    let done = match cx.tables.transact(cx.caller(), reach, entities, messages).await {
         Ok(done) => done,
         Err(TableError::Operation { index, source }) => {
             // The original leaves the index out when a lone operation on an entity fails at execution.

@@ -80,6 +80,8 @@ pub(crate) enum Failure {
     Message(queue::Failure),
     /// The parts of a batch.
     Batch(BatchError),
+    /// `x-rowhouse-transaction`
+    Reach,
     /// An operation inside a batch that batches do not have.
     NotInBatch,
     /// An operation of a batch, by its index.
@@ -153,6 +155,11 @@ impl Failure {
             Self::Media(error) => media(*error),
             Self::Setting(sentence) => invalid_input(*sentence),
             Self::UnsupportedOption => not_implemented(),
+            Self::Reach => answer(
+                400,
+                "InvalidHeaderValue",
+                "The header x-rowhouse-transaction can only say account.",
+            ),
             Self::Select | Self::OptionValue | Self::KeyMismatch | Self::NotInBatch => {
                 answer(400, "InvalidInput", NOT_VALID)
             }

@@ -32,7 +32,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use reply::ErrorForm;
 use rowhouse_service_account::AccountId;
-use rowhouse_service_table::TableService;
+use rowhouse_service_table::{Reach, TableService};
 use rowhouse_types::{Service as Kind, StoredPolicy, TableName, limits};
 use rowhouse_wire::media::Metadata;
 use rowhouse_wire::uri::Query;
@@ -149,6 +149,7 @@ impl Service for TableHandler {
             let draw = || front.config.random.guid().to_string();
             let request_id = visit.request_id.to_owned();
             let ids = batch::Ids { request: request_id, batch: draw(), changeset: draw() };
+            let reach = if strict { Reach::Partition } else { batch::reach(head.headers)? };
             // The original does not know messages here.
             let around = (!strict).then_some(outbox::Around {
                 outbox: &self.config.outbox,
@@ -156,7 +157,7 @@ impl Service for TableHandler {
                 account: account.name.as_str(),
                 version: visit.version,
             });
-            return batch::run(cx, address.prefix, around, request, &ids).await;
+            return batch::run(cx, address.prefix, around, reach, request, &ids).await;
         }
         let _ticket = front.admission.enter(account.id, route.is_scan()).await?;
         let operation = router::operation(route, head, body, strict)?;
