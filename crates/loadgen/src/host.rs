@@ -1,4 +1,4 @@
-//! What the host of a virtual machine takes of its processors.
+//! What the host of a virtual machine takes of its processors, and how busy they are.
 
 use std::fs;
 
@@ -7,13 +7,14 @@ use std::fs;
 pub(crate) struct Taken {
     all: u64,
     by_host: u64,
+    idle: u64,
 }
 
 impl Taken {
     /// Reads the counters; zeros where there are none.
     pub(crate) fn now() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Self::parse(&stat).unwrap_or(Self { all: 0, by_host: 0 })
+        Self::parse(&stat).unwrap_or(Self { all: 0, by_host: 0, idle: 0 })
     }
 
     /// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in those already.
@@ -21,14 +22,17 @@ impl Taken {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> =
             line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
-        Some(Self { all: ticks.iter().sum(), by_host: *ticks.get(7)? })
+        let idle = ticks.get(3)? + ticks.get(4)?;
+        Some(Self { all: ticks.iter().sum(), by_host: *ticks.get(7)?, idle })
     }
 
-    /// How much of the processors the host took since this reading, in percent.
-    pub(crate) fn percent_since(self) -> f64 {
+    /// How much of the processors the host took since this reading, and how much of them was in use here, in percent.
+    pub(crate) fn percents_since(self) -> (f64, f64) {
         let now = Self::now();
         let all = now.all.saturating_sub(self.all).max(1);
-        100.0 * now.by_host.saturating_sub(self.by_host) as f64 / all as f64
+        let taken = now.by_host.saturating_sub(self.by_host);
+        let used = all.saturating_sub(now.idle.saturating_sub(self.idle) + taken);
+        (100.0 * taken as f64 / all as f64, 100.0 * used as f64 / all as f64)
     }
 }
 
@@ -40,7 +44,7 @@ mod tests {
     fn a_line_of_the_kernel() {
         let stat = "cpu  10 1 20 60 4 0 2 3 9 9\ncpu0 1 2\n";
         let taken = Taken::parse(stat).unwrap();
-        assert_eq!((taken.all, taken.by_host), (100, 3));
+        assert_eq!((taken.all, taken.by_host, taken.idle), (100, 3, 64));
         for odd in ["", "cpu  1 2 3", "intr 5"] {
             assert!(Taken::parse(odd).is_none());
         }

@@ -4,8 +4,8 @@
 //! answers. Then requests are sent on a schedule at a share of that rate, whatever the answers do, and each
 //! latency counts from when its request was due.
 //!
-//! The verdicts are over everything; beside them stands what the host of the machine took, and what the latencies were
-//! while it took next to nothing.
+//! The verdicts are over everything; beside them stands how evenly the machine ran before and after, what its host took, and
+//! what the latencies were while it took next to nothing.
 
 use crate::aims::{Bound, Report};
 use crate::batch::Change;
@@ -16,12 +16,14 @@ use crate::measure::{Sample, Terms, measure};
 use crate::server::Server;
 use crate::steady::{Schedule, Steady};
 use crate::workload::{DATA, Operations, Workload};
-use crate::{Failure, Places};
+use crate::{Failure, Places, even};
 use std::io;
 use std::time::Duration;
 
 /// Seconds for which the full rate is measured.
 const FULL_SECONDS: f64 = 5.0;
+/// How long the speed of the machine is looked at.
+const EVEN: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Share of the scheduled rate that must be answered for the latencies to mean something.
 const RATE_KEPT: f64 = 0.98;
@@ -74,6 +76,7 @@ impl Latency {
         create_table(server.address(), DATA)?;
         fill(server.address(), 8, Change::Upsert, pieces(DATA, 0, self.entities), |_| {})?;
         let mut report = Report::default();
+        even::tell("before", EVEN, &mut report);
         for &workload in &self.workloads {
             let sample = self.steady(&server, workload, &mut report)?;
             let mut aim = |what: &str, value, most| {
@@ -87,6 +90,7 @@ impl Latency {
             aim("p99.9", sample.p999_ms, WRITE_P999);
             aim("max", sample.max_ms, WRITE_MAX);
         }
+        even::tell("after", EVEN, &mut report);
         report.conclude(&self.places.result("latency"))
     }
 

@@ -32,6 +32,7 @@ mod direct;
 mod drill;
 mod drive;
 mod entity;
+mod even;
 mod fill;
 mod guard;
 mod histogram;

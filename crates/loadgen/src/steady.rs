@@ -35,6 +35,8 @@ pub(crate) struct Steady {
     calm: Tally,
     /// The largest share of the processors that the host took in one piece, in percent.
     most_taken: f64,
+    /// The largest share of the processors that was in use in one piece, in percent.
+    most_used: f64,
     piece: Duration,
 }
 
@@ -48,7 +50,7 @@ impl Schedule {
     ) -> io::Result<Self> {
         let driver = Driver::open(address, connections)?;
         let (all, calm) = (Tally::default(), Tally::default());
-        let kept = Steady { all, calm, most_taken: 0.0, piece };
+        let kept = Steady { all, calm, most_taken: 0.0, most_used: 0.0, piece };
         Ok(Self { driver, rate, next: Instant::now(), was_calm: true, kept })
     }
 
@@ -56,10 +58,11 @@ impl Schedule {
     fn piece(&mut self, script: &mut impl Script) -> io::Result<()> {
         let (taken, length) = (Taken::now(), self.kept.piece);
         let tally = self.driver.run_since(self.next, script, length, Pace::Rate(self.rate))?;
-        let share = taken.percent_since();
+        let (share, used) = taken.percents_since();
         self.next += length;
         self.kept.all.add(&tally);
         self.kept.most_taken = self.kept.most_taken.max(share);
+        self.kept.most_used = self.kept.most_used.max(used);
         if share < CALM && self.was_calm {
             self.kept.calm.add(&tally);
         }
@@ -88,6 +91,7 @@ impl Steady {
         self.all.add(&other.all);
         self.calm.add(&other.calm);
         self.most_taken = self.most_taken.max(other.most_taken);
+        self.most_used = self.most_used.max(other.most_used);
     }
 
     /// The figures of everything.
@@ -107,6 +111,7 @@ impl Steady {
         };
         let piece = self.piece.as_secs_f64();
         fact(&format!("most taken by the host in {piece} s"), self.most_taken, "%");
+        fact(&format!("processors in use, most in {piece} s"), self.most_used, "%");
         let share = self.calm.elapsed.as_secs_f64() / self.all.elapsed.as_secs_f64().max(1e-9);
         fact("calm time", 100.0 * share, "%");
         if let Some(calm) = self.calm() {
