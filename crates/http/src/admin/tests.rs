@@ -5,6 +5,7 @@ use crate::listener::{Limits, Listener, Tls};
 use rowhouse_env::{Random as _, SeededRandom, SimulatedClock, SystemRandom};
 use rowhouse_service_account::DEVELOPMENT_KEY;
 use rowhouse_service_account::Sealer;
+use rowhouse_service_backup::KeepKeys;
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{Batch, Command, Condition, Placement, Store as _, Write};
 use rowhouse_types::cluster::{Cluster, ClusterStatus, Load, Node, Role, Shard};
@@ -54,12 +55,15 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
         Sealer::unsealed(),
         Arc::new(SystemRandom),
     );
+    let accounts = Arc::new(accounts);
+    let sealed = Arc::clone(&accounts);
     let admin = Admin {
-        accounts: Arc::new(accounts),
+        accounts,
         backups: Arc::new(BackupService::new(
             Arc::<ModelStore>::clone(&store),
             clock,
             Arc::new(SystemRandom),
+            KeepKeys::new(move |account| sealed.keys_for_backup(account)),
             "test",
         )),
         readiness: Arc::new(move || {
