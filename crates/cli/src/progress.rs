@@ -106,8 +106,10 @@ fn line(status: &Status, start: u64, elapsed: Duration) -> String {
     format!("{:>3} %, {}{}", share / 10, status.text, left.unwrap_or_default())
 }
 
+/// Full at the end, and not before.
 fn bar(share: u64) -> String {
-    let full = (share * BAR_WIDTH).div_ceil(1000).min(BAR_WIDTH);
+    let most = if share < 1000 { BAR_WIDTH - 1 } else { BAR_WIDTH };
+    let full = (share * BAR_WIDTH).div_ceil(1000).min(most);
     let cells = |count: u64, cell| (0..count).map(|_| cell).collect::<String>();
     format!("[{}{}]", cells(full, '#'), cells(BAR_WIDTH - full, '.'))
 }
@@ -286,6 +288,7 @@ mod tests {
             (0, "[....................]"),
             (1, "[#...................]"),
             (500, "[##########..........]"),
+            (990, "[###################.]"),
             (1000, "[####################]"),
         ];
         for (share, expected) in cases {
