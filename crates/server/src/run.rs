@@ -241,8 +241,8 @@ impl Server {
         });
         let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
         let remedy = engine.remedy();
-        let sealed = Arc::clone(&accounts);
-        let keys = KeepKeys::new(move |account| sealed.keys_for_backup(account));
+        let owner = Arc::clone(&accounts);
+        let keys = KeepKeys::new(move |account| owner.keys_for_backup(account));
         let backups = BackupService::new(Arc::clone(&store), clock, random, keys, VERSION);
         let admin_handler = Admin {
             accounts,

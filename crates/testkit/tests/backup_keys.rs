@@ -132,7 +132,7 @@ impl Shop {
 fn policies_of(client: &mut Client) -> String {
     let answer = client.request("GET", "Things?comp=acl", &[], b"");
     assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.text().to_owned()
+    answer.text()
 }
 
 fn put(client: &mut Client, row: u32) {
