@@ -143,17 +143,22 @@ fn account(answer: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (name, endpoint) = (text(&answer["name"]), text(&answer["endpoint"]));
     let mut out = format!("Name      {name}\nCreated   {}\n", text(&answer["created"]));
-    if let Some([first, second]) = answer["keys"].as_array().map(Vec::as_slice) {
-        let (first, second) = (text(first), text(second));
+    if let Some(keys @ [first, second]) = answer["keys"].as_array().map(Vec::as_slice) {
+        let shown = |key: &Value, slot: u8| match key.as_str() {
+            Some(key) => key.to_owned(),
+            None => format!("none: 'rowhouse account rotate {name} --slot {slot}' makes one"),
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "Key 1     {}\nKey 2     {}\n", shown(first, 1), shown(second, 2));
+        let Some(key) = keys.iter().find_map(Value::as_str) else { return out };
         let scheme = endpoint.split_once("://").map_or("http", |(scheme, _)| scheme);
         // A server of before had none.
         let queues = answer["queue_endpoint"].as_str();
         let queues = queues.map(|url| format!("QueueEndpoint={url};")).unwrap_or_default();
-        // Writing to a string cannot fail.
         let _ = write!(
             out,
-            "Key 1     {first}\nKey 2     {second}\n\nConnection string:\n\
-             DefaultEndpointsProtocol={scheme};AccountName={name};AccountKey={first};\
+            "\nConnection string:\n\
+             DefaultEndpointsProtocol={scheme};AccountName={name};AccountKey={key};\
              {queues}TableEndpoint={endpoint};\n"
         );
     }
@@ -196,6 +201,18 @@ mod tests {
             Connection string:\nDefaultEndpointsProtocol=https;AccountName=shop;AccountKey=YQ==;\
             QueueEndpoint=https://127.0.0.1:10001/shop;TableEndpoint=https://127.0.0.1:10002/shop;\n";
         assert_eq!(tell(&show, &answer), expected);
+        let with = |keys: Value| {
+            let mut answer = answer.clone();
+            answer["keys"] = keys;
+            tell(&show, &answer)
+        };
+        let none = with(json!([null, null]));
+        assert!(
+            none.ends_with("\nKey 2     none: 'rowhouse account rotate shop --slot 2' makes one\n"),
+            "{none}"
+        );
+        assert!(!none.contains("AccountKey"), "{none}");
+        assert!(with(json!([null, "Yg=="])).contains(";AccountKey=Yg==;"));
     }
 
     #[test]

@@ -72,6 +72,21 @@ pub(crate) struct AdminClient {
     token: String,
 }
 
+/// An answer that is long.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    head: Vec<u8>,
+    /// What comes behind its head.
+    pub(crate) body: BufReader<AdminStream>,
+}
+
+impl Incoming {
+    /// A header of it.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+}
+
 /// Where a server listens.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
@@ -98,7 +113,7 @@ impl AdminClient {
     }
 
     /// Asks for something long, and returns its bytes as they come.
-    pub(crate) fn receive(&self, path: &str) -> Result<BufReader<AdminStream>, Failure> {
+    pub(crate) fn receive(&self, path: &str) -> Result<Incoming, Failure> {
         let attempt = || -> io::Result<(u16, Vec<u8>, BufReader<AdminStream>)> {
             let mut stream = self.connect(STREAM_TIME)?;
             // In this version a body ends with its connection, and need not be taken out of chunks.
@@ -113,7 +128,7 @@ impl AdminClient {
             read.map_err(|error| self.silent(&error))?;
             return Err(self.understand(&answer).err().unwrap_or_else(|| self.stranger()));
         }
-        Ok(stream)
+        Ok(Incoming { head: answer, body: stream })
     }
 
     /// Sends something long once the server wants it, and returns the JSON of its answer.
@@ -306,6 +321,13 @@ fn status(head: &[u8]) -> Option<u16> {
     line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
 }
 
+/// A header in a head.
+fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let mut lines = std::str::from_utf8(head).ok()?.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim())
+}
+
 /// Status and JSON of an answer that ends with its connection.
 fn parse_answer(answer: &[u8]) -> Option<(u16, Value)> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
@@ -352,6 +374,16 @@ mod tests {
         assert_eq!(parse_answer(answer), Some((204, Value::Null)));
         for other in [&b""[..], b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"] {
             assert_eq!(parse_answer(other), None);
+        }
+    }
+
+    #[test]
+    fn headers_are_found() {
+        let head = b"HTTP/1.0 200 OK\r\nX-Rowhouse-Estimate: items=7\r\nother:1\r\n\r\n";
+        assert_eq!(header(head, "x-rowhouse-estimate"), Some("items=7"));
+        assert_eq!(header(head, "other"), Some("1"));
+        for (head, name) in [(&head[..], "absent"), (b"", "other"), (b"\xff: 1\r\n", "other")] {
+            assert_eq!(header(head, name), None);
         }
     }
 

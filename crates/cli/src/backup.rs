@@ -7,7 +7,8 @@ use crate::rate::{Limited, Rate};
 use crate::{Failure, output};
 use clap::{Args, Subcommand};
 use rowhouse_server::{
-    BackupError, Catalogue, Extent, Header, Survey, read_base, receive_backup, verify_backup,
+    BackupError, Catalogue, Estimate, Extent, Header, KeysHeld, Survey, read_base, receive_backup,
+    verify_backup,
 };
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// Take a backup of a running server, or verify one.
 ///
 /// A backup holds all accounts, tables with their entities, queues with their messages, policies and settings as they
-/// were at one moment, while the server goes on. The keys of accounts are in it as they are stored: sealed, if the server has a master key.
-/// The file appears under its name when it is whole, and has been verified.
+/// were at one moment, while the server goes on. The keys of accounts are in it if the server has a master key to seal them with; otherwise
+/// they are left out, but for the public key of the development account. The file appears under its name when it is whole, and has been verified.
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
@@ -91,8 +92,8 @@ impl BackupCommand {
         let client = self.server.client()?;
         let part = Unfinished::create(destination)?;
         let source = client.receive(&path(base.as_ref()))?;
-        let source = Limited::new(source, self.rate_limit);
-        let mut line = Line::new(None);
+        let mut line = Line::estimated(source.header("x-rowhouse-estimate").and_then(estimate));
+        let source = Limited::new(source.body, self.rate_limit);
         let received = receive_backup(source, &part.file, base.as_ref(), |done| {
             line.show("saved", done);
         });
@@ -129,6 +130,17 @@ fn path(base: Option<&(Header, Catalogue)>) -> String {
     }
 }
 
+/// What a server says of how much there will be, if it is something that is understood here.
+fn estimate(text: &str) -> Option<Estimate> {
+    let (what, count) = text.split_once('=')?;
+    let count = count.parse().ok()?;
+    match what {
+        "items" => Some(Estimate::Items(count)),
+        "bytes" => Some(Estimate::Bytes(count)),
+        _ => None,
+    }
+}
+
 /// What arrived was checked, so what is wrong with it is wrong with the connection or with the disk.
 fn explain(destination: &Path, error: &BackupError) -> Failure {
     use rowhouse_server::FileError::{Io, Truncated};
@@ -159,7 +171,7 @@ impl Unfinished {
         let mut options = OpenOptions::new();
         // What is in it stays until it is known that nobody writes to it.
         options.write(true).create(true).truncate(false);
-        // It holds all data, and keys.
+        // It holds all data.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(&path).map_err(|error| cannot_write(&path, &error))?;
@@ -269,7 +281,7 @@ fn tell(survey: &Survey) -> String {
         ("Taken", format!("{} by Rowhouse {}", header.taken.iso7(), header.product)),
         ("Holds", format!("{accounts}, {tables}, {contents}")),
         ("Size", bytes(survey.bytes)),
-        ("Keys", keys(&survey.catalogue).to_owned()),
+        ("Keys", keys(&KeysHeld::of(&survey.catalogue))),
     ];
     if totals.queues > 0 {
         let queues = counted(totals.queues, "queue", "queues");
@@ -280,18 +292,35 @@ fn tell(survey: &Survey) -> String {
     lines.concat()
 }
 
-/// Which key a server needs that is to use what is restored.
-pub(crate) fn keys(catalogue: &Catalogue) -> &'static str {
-    if catalogue.is_sealed() {
-        "sealed: a server needs the master key that this one was taken with"
-    } else {
-        "not sealed: whoever has the backup has the keys of its accounts"
+/// Which keys there are, and what a server needs that is to use what is restored.
+pub(crate) fn keys(held: &KeysHeld) -> String {
+    let mut parts = Vec::new();
+    if held.sealed {
+        parts.push("sealed: a server needs the master key that this one was taken with".to_owned());
     }
+    if held.readable {
+        parts.push("not sealed: whoever has the backup has the keys of its accounts".to_owned());
+    }
+    if !held.left_out.is_empty() {
+        let accounts = counted(held.left_out.len() as u64, "account", "accounts");
+        parts.push(format!("left out for {accounts}: there was no master key to seal them with"));
+    }
+    match parts.as_slice() {
+        [] if held.public => "the public one of the development account".to_owned(),
+        [] => "none".to_owned(),
+        parts => parts.join("; "),
+    }
+}
+
+/// Accounts of which a key was left out, for programs.
+pub(crate) fn left_out(held: &KeysHeld) -> Value {
+    held.left_out.iter().map(|(account, _)| account.as_str()).collect()
 }
 
 /// What programs read of a backup.
 fn value(survey: &Survey) -> Value {
     let Survey { header, catalogue, items, totals, bytes } = survey;
+    let held = KeysHeld::of(catalogue);
     let tables: Vec<Value> = catalogue
         .tables
         .iter()
@@ -312,7 +341,8 @@ fn value(survey: &Survey) -> Value {
         "taken": header.taken.iso7(),
         "product": &*header.product,
         "base": base,
-        "sealed": catalogue.is_sealed(),
+        "sealed": held.sealed,
+        "keysLeftOut": left_out(&held),
         "accounts": catalogue.accounts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
         "tables": tables,
         "entities": totals.entities,
@@ -321,4 +351,54 @@ fn value(survey: &Survey) -> Value {
         "messages": totals.messages,
         "bytes": bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_are_understood_or_nothing() {
+        assert_eq!(estimate("items=7"), Some(Estimate::Items(7)));
+        assert_eq!(estimate("bytes=0"), Some(Estimate::Bytes(0)));
+        for text in ["", "7", "items", "items=", "items=-1", "rows=7", "items=99999999999999999999"]
+        {
+            assert_eq!(estimate(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_told_in_a_line() {
+        let left_out = |names: &[&str]| {
+            names.iter().map(|name| (name.parse().unwrap(), vec![1, 2])).collect::<Vec<_>>()
+        };
+        let held = KeysHeld::default();
+        let shop = || left_out(&["shop"]);
+        let sealed = "sealed: a server needs the master key that this one was taken with";
+        let one = "left out for 1 account: there was no master key to seal them with";
+        let cases = [
+            (held.clone(), "none".to_owned()),
+            (KeysHeld { sealed: true, public: true, ..held.clone() }, sealed.to_owned()),
+            (
+                KeysHeld { public: true, ..held.clone() },
+                "the public one of the development account".to_owned(),
+            ),
+            (KeysHeld { left_out: shop(), public: true, ..held.clone() }, one.to_owned()),
+            (
+                KeysHeld { left_out: left_out(&["bakery", "shop"]), ..held.clone() },
+                one.replace("1 account", "2 accounts"),
+            ),
+            (
+                KeysHeld { left_out: shop(), sealed: true, ..held.clone() },
+                format!("{sealed}; {one}"),
+            ),
+            (
+                KeysHeld { readable: true, ..held },
+                "not sealed: whoever has the backup has the keys of its accounts".to_owned(),
+            ),
+        ];
+        for (held, expected) in cases {
+            assert_eq!(keys(&held), expected);
+        }
+    }
 }

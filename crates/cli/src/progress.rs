@@ -1,7 +1,7 @@
 //! Tells how far a long command has got: on a terminal in a line of its own that is gone at the end, with a bar where the
 //! whole is known; elsewhere in a plain line now and then.
 
-use rowhouse_server::Progress;
+use rowhouse_server::{Estimate, Progress};
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(30);
 const BAR_WIDTH: u64 = 20;
 /// Nothing is foretold before that much is known.
 const FORETELL_AFTER: Duration = Duration::from_secs(2);
+/// What is shown, in thousandths, of something that is not at its end but should be by an estimate.
+const NEARLY: u64 = 990;
 
 /// How far something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +56,19 @@ impl Meter {
         self.last = Some(Instant::now());
         let start = *self.start.get_or_insert(status.share.unwrap_or_default());
         let line = line(status, start, self.elapsed());
-        let line = match (self.on_terminal, status.share) {
+        self.write(status.share, &line);
+    }
+
+    /// For what takes longer than an estimate said: how much is left nobody knows.
+    fn show_overdue(&mut self, text: &str) {
+        self.last = Some(Instant::now());
+        self.write(Some(NEARLY), &format!("{:>3} %, {text}", NEARLY / 10));
+    }
+
+    fn write(&self, share: Option<u64>, line: &str) {
+        let line = match (self.on_terminal, share) {
             (true, Some(share)) => drawn(&format!("{} {line}", bar(share))),
-            (true, None) => drawn(&line),
+            (true, None) => drawn(line),
             (false, _) => format!("rowhouse: {line}\n"),
         };
         let mut err = std::io::stderr();
@@ -94,8 +106,10 @@ fn line(status: &Status, start: u64, elapsed: Duration) -> String {
     format!("{:>3} %, {}{}", share / 10, status.text, left.unwrap_or_default())
 }
 
+/// Full at the end, and not before.
 fn bar(share: u64) -> String {
-    let full = (share * BAR_WIDTH).div_ceil(1000).min(BAR_WIDTH);
+    let most = if share < 1000 { BAR_WIDTH - 1 } else { BAR_WIDTH };
+    let full = (share * BAR_WIDTH).div_ceil(1000).min(most);
     let cells = |count: u64, cell| (0..count).map(|_| cell).collect::<String>();
     format!("[{}{}]", cells(full, '#'), cells(BAR_WIDTH - full, '.'))
 }
@@ -118,12 +132,47 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
+/// How much there is.
+#[derive(Clone, Copy, Debug)]
+enum Whole {
+    /// Bytes of all files.
+    Bytes(u64),
+    /// What a server expected.
+    Estimated(Estimate),
+}
+
+/// How far it is, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    Unknown,
+    Known(u64),
+    /// It should be at its end.
+    Overdue,
+}
+
+impl Whole {
+    fn share(self, done: Progress) -> Share {
+        let (done, whole) = match self {
+            Self::Bytes(whole) => (done.bytes, whole),
+            Self::Estimated(Estimate::Items(whole)) => (done.items, whole),
+            Self::Estimated(Estimate::Bytes(whole)) => (done.content, whole),
+        };
+        if whole == 0 {
+            return Share::Unknown;
+        }
+        let share = done.min(whole).saturating_mul(1000) / whole;
+        match self {
+            Self::Estimated(_) if NEARLY < share => Share::Overdue,
+            _ => Share::Known(share),
+        }
+    }
+}
+
 /// How far the reading of backups is.
 #[derive(Debug)]
 pub(crate) struct Line {
     meter: Meter,
-    /// Bytes of all files, if they are known.
-    whole: Option<u64>,
+    whole: Option<Whole>,
     doing: &'static str,
     /// What files before this one had.
     before: Progress,
@@ -131,7 +180,18 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// A line for files that have so many bytes, if that is known.
     pub(crate) fn new(whole: Option<u64>) -> Self {
+        Self::of(whole.map(Whole::Bytes))
+    }
+
+    /// A line for something whose length nobody knows for sure. Only people see the estimate: a plain line has figures that are right.
+    pub(crate) fn estimated(whole: Option<Estimate>) -> Self {
+        let line = Self::of(whole.map(Whole::Estimated));
+        Self { whole: line.whole.filter(|_| line.meter.on_terminal), ..line }
+    }
+
+    fn of(whole: Option<Whole>) -> Self {
         Self {
             meter: Meter::new(),
             whole,
@@ -144,22 +204,28 @@ impl Line {
     /// Shows what was done to how much. Counts that fall are those of another file.
     pub(crate) fn show(&mut self, doing: &'static str, here: Progress) {
         if self.doing != doing {
-            *self = Self { doing, ..Self::new(self.whole) };
+            *self = Self { doing, ..Self::of(self.whole) };
         }
         if here.bytes < self.here.bytes {
             self.before.bytes += self.here.bytes;
+            self.before.content += self.here.content;
             self.before.items += self.here.items;
         }
         self.here = here;
         if !self.meter.is_due() {
             return;
         }
-        let bytes = self.before.bytes + here.bytes;
-        let done = Progress { bytes, items: self.before.items + here.items };
+        let done = Progress {
+            bytes: self.before.bytes + here.bytes,
+            content: self.before.content + here.content,
+            items: self.before.items + here.items,
+        };
         let text = format!("{doing} {}", describe(done, self.meter.elapsed()));
-        let share = self.whole.filter(|whole| 0 < *whole);
-        let share = share.map(|whole| bytes.min(whole).saturating_mul(1000) / whole);
-        self.meter.show(&Status { text, share });
+        match self.whole.map_or(Share::Unknown, |whole| whole.share(done)) {
+            Share::Unknown => self.meter.show(&Status { text, share: None }),
+            Share::Known(share) => self.meter.show(&Status { text, share: Some(share) }),
+            Share::Overdue => self.meter.show_overdue(&text),
+        }
     }
 }
 
@@ -202,7 +268,7 @@ mod tests {
         for (count, expected) in cases {
             assert_eq!(bytes(count), expected);
         }
-        let progress = Progress { bytes: 2_000_000, items: 300 };
+        let progress = Progress { bytes: 2_000_000, content: 0, items: 300 };
         let text = "2.0 MB (1.0 MB/s), 300 entities (150/s)";
         assert_eq!(describe(progress, Duration::from_secs(2)), text);
         for (seconds, expected) in [
@@ -222,10 +288,32 @@ mod tests {
             (0, "[....................]"),
             (1, "[#...................]"),
             (500, "[##########..........]"),
+            (990, "[###################.]"),
             (1000, "[####################]"),
         ];
         for (share, expected) in cases {
             assert_eq!(bar(share), expected, "{share}");
+        }
+    }
+
+    /// What an estimate says is never the end.
+    #[test]
+    fn estimates_do_not_end() {
+        let done = Progress { bytes: 100, content: 500, items: 7 };
+        let cases = [
+            (Whole::Bytes(0), Share::Unknown),
+            (Whole::Bytes(200), Share::Known(500)),
+            (Whole::Bytes(100), Share::Known(1000)),
+            (Whole::Estimated(Estimate::Items(0)), Share::Unknown),
+            (Whole::Estimated(Estimate::Items(14)), Share::Known(500)),
+            (Whole::Estimated(Estimate::Items(7)), Share::Overdue),
+            (Whole::Estimated(Estimate::Items(3)), Share::Overdue),
+            (Whole::Estimated(Estimate::Bytes(1000)), Share::Known(500)),
+            (Whole::Estimated(Estimate::Bytes(504)), Share::Overdue),
+            (Whole::Estimated(Estimate::Bytes(u64::MAX)), Share::Known(0)),
+        ];
+        for (whole, expected) in cases {
+            assert_eq!(whole.share(done), expected, "{whole:?}");
         }
     }
 

@@ -1,17 +1,18 @@
 //! `rowhouse restore`: a backup into an empty place, or single tables of it into a running server.
 
 use crate::admin_client::AdminOptions;
-use crate::backup::{keys, verify, whole};
+use crate::backup::{keys, left_out, verify, whole};
 use crate::output::counted;
 use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::{Catalogue, DatabaseAddress, Restored, Survey};
+use rowhouse_server::{Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
 use serde_json::json;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Restore a backup.
@@ -115,12 +116,14 @@ impl RestoreCommand {
             rowhouse_server::restore(&config, &self.files, |what, done| line.show(what, done));
         drop(line);
         let (restored, surveys) = restored.map_err(|error| error.to_string())?;
+        let held = surveys.last().map(|survey| KeysHeld::of(&survey.catalogue)).unwrap_or_default();
         if self.server.json {
             let Restored { accounts, tables, items, changes, indexes, resumed, .. } = restored;
             let value = json!({
                 "accounts": accounts, "tables": tables, "items": items, "changes": changes,
                 "indexes": indexes, "indexesLeftOut": restored.indexes_left_out,
                 "queues": restored.queues, "messages": restored.messages, "resumed": resumed,
+                "keysLeftOut": left_out(&held),
             });
             output::print(&format!("{value}\n"));
             return Ok(());
@@ -131,7 +134,7 @@ impl RestoreCommand {
             counted(restored.accounts, "account", "accounts"),
             counted(restored.tables, "table", "tables"),
             contents(", ", restored.items, restored.changes),
-            surveys.last().map_or("none", |survey| keys(&survey.catalogue)),
+            keys(&held),
         ));
         if restored.queues > 0 {
             let queues = counted(restored.queues, "queue", "queues");
@@ -148,6 +151,7 @@ impl RestoreCommand {
                 "Left out  {left_out} without PartitionKey: tables are spread over nodes here\n"
             ));
         }
+        output::print(&renewals(&held, self.server.data.as_deref()));
         Ok(())
     }
 
@@ -175,6 +179,24 @@ impl RestoreCommand {
         }
         Ok(())
     }
+}
+
+/// How accounts without keys get new ones from the server that runs on what was restored; nothing if all have theirs.
+fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
+    if held.left_out.is_empty() {
+        return String::new();
+    }
+    let data = data.map(|data| format!(" --data {}", data.display())).unwrap_or_default();
+    let mut text =
+        "Nobody can sign for an account without keys. Start a server, and make new ones:\n"
+            .to_owned();
+    for (account, slots) in &held.left_out {
+        for slot in slots {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  rowhouse account rotate {account} --slot {slot}{data}");
+        }
+    }
+    text
 }
 
 /// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
@@ -238,6 +260,24 @@ fn concatenated(files: &[PathBuf]) -> Result<Box<dyn Read>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_restores_is_told_how_to_renew_keys() {
+        assert_eq!(renewals(&KeysHeld::default(), None), "");
+        let left_out =
+            vec![("bakery".parse().unwrap(), vec![2]), ("shop".parse().unwrap(), vec![1, 2])];
+        let held = KeysHeld { left_out, ..KeysHeld::default() };
+        let expected = "Nobody can sign for an account without keys. Start a server, and make new ones:\n  \
+            rowhouse account rotate bakery --slot 2\n  \
+            rowhouse account rotate shop --slot 1\n  \
+            rowhouse account rotate shop --slot 2\n";
+        assert_eq!(renewals(&held, None), expected);
+        let told = renewals(&held, Some(Path::new("./restored")));
+        assert!(
+            told.contains("  rowhouse account rotate bakery --slot 2 --data ./restored\n"),
+            "{told}"
+        );
+    }
 
     #[test]
     fn tables_get_new_names() {

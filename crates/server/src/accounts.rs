@@ -41,8 +41,9 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
         all = accounts.list().await.map_err(cannot_open)?;
     }
     let public = key();
-    let has_public_key =
-        |account: &AccountView| account.keys.iter().any(|key| key.as_bytes() == public.as_bytes());
+    let has_public_key = |account: &AccountView| {
+        account.keys.iter().flatten().any(|key| key.as_bytes() == public.as_bytes())
+    };
     let refused = config.public_key() == PublicKey::Refused;
     if refused && let Some(account) = all.iter().find(|account| has_public_key(account)) {
         let name = &account.name;

@@ -19,6 +19,7 @@ mod engine;
 mod error;
 mod figures;
 mod files;
+mod keys_held;
 mod logging;
 mod master_key;
 mod restore;
@@ -30,11 +31,12 @@ pub use check::{Checked, check};
 pub use config::{Config, KeepChanges, LogFormat};
 pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;
+pub use keys_held::KeysHeld;
 pub use logging::start as start_logging;
 pub use master_key::MasterKey;
 pub use restore::restore;
 pub use rowhouse_service_backup::{
-    BackupError, Base, Catalogue, Extent, FileError, Header, Progress, Restored, Survey,
+    BackupError, Base, Catalogue, Estimate, Extent, FileError, Header, Progress, Restored, Survey,
     check_chain,
 };
 pub use rowhouse_store_embedded::{CheckReport, OpenError};

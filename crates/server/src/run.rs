@@ -18,7 +18,7 @@ use rowhouse_http::{
     Front, FrontConfig, Outbox, QueueHandler, QueueHandlerConfig, TableHandler, TableHandlerConfig,
 };
 use rowhouse_service_account::AccountService;
-use rowhouse_service_backup::BackupService;
+use rowhouse_service_backup::{BackupService, KeepKeys};
 use rowhouse_service_queue::QueueService;
 use rowhouse_service_table::TableService;
 use rowhouse_types::limits::QUEUE_HEADERS_MAX;
@@ -241,7 +241,9 @@ impl Server {
         });
         let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
         let remedy = engine.remedy();
-        let backups = BackupService::new(Arc::clone(&store), clock, random, VERSION);
+        let owner = Arc::clone(&accounts);
+        let keys = KeepKeys::new(move |account| owner.keys_for_backup(account));
+        let backups = BackupService::new(Arc::clone(&store), clock, random, keys, VERSION);
         let admin_handler = Admin {
             accounts,
             backups: Arc::new(backups),

@@ -2,7 +2,7 @@
 
 use rowhouse_env::{SystemClock, SystemRandom};
 use rowhouse_server::{Config, restore};
-use rowhouse_service_backup::BackupService;
+use rowhouse_service_backup::{BackupService, KeepKeys};
 use rowhouse_store::{Batch, Message, MessageAction, Queue, Store};
 use rowhouse_store_embedded::{EmbeddedStore, Options};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,7 @@ fn queues_come_back_in_a_data_directory() {
             Arc::new(store),
             Arc::new(SystemClock),
             Arc::new(SystemRandom),
+            KeepKeys::new(|account| account.keys.clone()),
             "0.0.0",
         );
         let mut bytes = Vec::new();

@@ -15,5 +15,5 @@ mod settings;
 pub use error::AccountError;
 pub use key::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, KeyError, KeySlot, KeySlotError};
 pub use rowhouse_store::AccountId;
-pub use seal::Sealer;
+pub use seal::{KeyForm, Sealer};
 pub use service::{AccountService, AccountView};

@@ -6,13 +6,17 @@
 //! |---|---|
 //! | 0 | the key itself: there was no master key |
 //! | 1 | a nonce of 12 bytes, then the key under ChaCha20-Poly1305 with the tag of 16 bytes |
+//! | 2 | nothing: there is no key, because a backup left it out |
 //!
 //! The account's name and the slot are associated data: a key copied into another account or slot does
 //! not open. Unsealed keys open with or without a master key, so that one can be introduced later; from
 //! then on whatever is written is sealed.
+//!
+//! A backup holds no key that can be read ([`Sealer::for_backup`]): what is not sealed is sealed for it, or left out where
+//! there is no master key. The public key of the development account is no secret, and stays.
 
 use crate::error::AccountError;
-use crate::key::{AccountKey, KeySlot};
+use crate::key::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, KeySlot};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rowhouse_env::Random;
 use rowhouse_types::AccountName;
@@ -20,6 +24,37 @@ use std::fmt;
 
 const UNSEALED: u8 = 0;
 const CHACHA20: u8 = 1;
+const ABSENT: u8 = 2;
+
+/// How an account's key is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// Nobody has it: a backup left it out.
+    Absent,
+    /// The public key of the development account, which is no secret.
+    Public,
+    /// Whoever has the bytes has the key.
+    Readable,
+    /// Of use only with the master key, or to a later release.
+    Sealed,
+}
+
+impl KeyForm {
+    /// The form of a stored key of that account.
+    pub fn of(account: &AccountName, envelope: &[u8]) -> Self {
+        match envelope {
+            [UNSEALED, key @ ..] if is_public(account, key) => Self::Public,
+            [UNSEALED, ..] => Self::Readable,
+            [ABSENT] => Self::Absent,
+            _ => Self::Sealed,
+        }
+    }
+}
+
+fn is_public(account: &AccountName, key: &[u8]) -> bool {
+    account.as_str() == DEVELOPMENT_ACCOUNT
+        && AccountKey::from_base64(DEVELOPMENT_KEY).is_ok_and(|public| public.as_bytes() == key)
+}
 
 /// Seals and opens keys of accounts.
 pub struct Sealer(Option<LessSafeKey>);
@@ -41,8 +76,9 @@ impl Sealer {
         random: &dyn Random,
         account: &AccountName,
         slot: KeySlot,
-        key: &AccountKey,
+        key: Option<&AccountKey>,
     ) -> Box<[u8]> {
+        let Some(key) = key else { return [ABSENT].into() };
         let Some(master) = &self.0 else {
             return [&[UNSEALED], key.as_bytes()].concat().into();
         };
@@ -59,12 +95,30 @@ impl Sealer {
         [&[CHACHA20], &nonce[..], &secret].concat().into()
     }
 
+    /// What a backup holds in the place of a stored key: never a secret that can be read.
+    pub(crate) fn for_backup(
+        &self,
+        random: &dyn Random,
+        account: &AccountName,
+        slot: KeySlot,
+        envelope: &[u8],
+    ) -> Box<[u8]> {
+        match (KeyForm::of(account, envelope), envelope) {
+            (KeyForm::Readable, [UNSEALED, key @ ..]) if self.0.is_some() => {
+                self.seal(random, account, slot, AccountKey::from_bytes(key).ok().as_ref())
+            }
+            (KeyForm::Readable, _) => [ABSENT].into(),
+            (KeyForm::Absent | KeyForm::Public | KeyForm::Sealed, _) => envelope.into(),
+        }
+    }
+
+    /// The key in an envelope; none if it was left out of the backup that it came from.
     pub(crate) fn open(
         &self,
         account: &AccountName,
         slot: KeySlot,
         envelope: &[u8],
-    ) -> Result<AccountKey, AccountError> {
+    ) -> Result<Option<AccountKey>, AccountError> {
         let corrupt = |what| AccountError::Corrupt(format!("{slot} of account {account} {what}"));
         let bytes = match envelope {
             [UNSEALED, key @ ..] => key.to_vec(),
@@ -88,10 +142,11 @@ impl Sealer {
                 })?;
                 opened.to_vec()
             }
+            [ABSENT] => return Ok(None),
             [] => return Err(corrupt("is empty")),
             _ => return Err(corrupt("was sealed by a later release")),
         };
-        AccountKey::from_bytes(bytes).map_err(|_| corrupt("is empty"))
+        AccountKey::from_bytes(bytes).map(Some).map_err(|_| corrupt("is empty"))
     }
 }
 
@@ -125,13 +180,13 @@ mod tests {
     fn sealed_keys_open_only_where_they_belong() {
         let sealer = Sealer::with_master_key([7; 32]);
         let random = SeededRandom::new(1);
-        let seal = || sealer.seal(&random, &name("acct"), KeySlot::First, &key());
+        let seal = || sealer.seal(&random, &name("acct"), KeySlot::First, Some(&key()));
         let envelope = seal();
         assert_ne!(envelope, seal(), "a nonce is never used twice");
         assert!(!envelope.windows(6).any(|part| part == b"secret"));
         let open = |sealer: &Sealer, account: &str, slot| {
             let opened = sealer.open(&name(account), slot, &envelope);
-            opened.map(|key| key.as_bytes().to_vec()).map_err(|error| error.to_string())
+            opened.map(|key| key.unwrap().as_bytes().to_vec()).map_err(|error| error.to_string())
         };
         assert_eq!(open(&sealer, "acct", KeySlot::First).unwrap(), b"secret");
         let wrong = "the keys of account acct do not open with this master key: start the server \
@@ -154,20 +209,72 @@ mod tests {
     #[test]
     fn frozen_envelopes() {
         let random = SeededRandom::new(1);
-        let plain = Sealer::unsealed().seal(&random, &name("acct"), KeySlot::First, &key());
+        let plain = Sealer::unsealed().seal(&random, &name("acct"), KeySlot::First, Some(&key()));
         assert_eq!(&*plain, b"\0secret");
         let envelope = [
             1, 193, 92, 2, 137, 236, 45, 10, 145, 103, 236, 142, 101, 185, 195, 81, 215, 151, 174,
             131, 72, 14, 43, 204, 205, 235, 222, 232, 77, 161, 147, 38, 226, 181, 50,
         ];
         let sealer = Sealer::with_master_key([7; 32]);
-        let again = sealer.seal(&random, &name("acct"), KeySlot::First, &key());
+        let again = sealer.seal(&random, &name("acct"), KeySlot::First, Some(&key()));
         assert_eq!(*again, envelope);
         for (sealer, envelope) in
             [(&sealer, &plain[..]), (&sealer, &envelope), (&Sealer::unsealed(), &plain)]
         {
-            let opened = sealer.open(&name("acct"), KeySlot::First, envelope).unwrap();
+            let opened = sealer.open(&name("acct"), KeySlot::First, envelope).unwrap().unwrap();
             assert_eq!(opened.as_bytes(), b"secret");
+        }
+    }
+
+    /// With a master key what lay open is sealed for a backup; without one it is left out.
+    #[test]
+    fn a_backup_holds_nothing_that_can_be_read() {
+        let (open, sealing) = (Sealer::unsealed(), Sealer::with_master_key([7; 32]));
+        let random = SeededRandom::new(1);
+        let (slot, other) = (KeySlot::First, name("acct"));
+        let stored = open.seal(&random, &other, slot, Some(&key()));
+        assert_eq!(*open.for_backup(&random, &other, slot, &stored), [ABSENT]);
+        let sealed = sealing.for_backup(&random, &other, slot, &stored);
+        assert_eq!(KeyForm::of(&other, &sealed), KeyForm::Sealed);
+        assert!(!sealed.windows(6).any(|part| part == b"secret"));
+        let opened = sealing.open(&other, slot, &sealed).unwrap().unwrap();
+        assert_eq!(opened.as_bytes(), b"secret");
+        for sealer in [&open, &sealing] {
+            // What is sealed stays as it is, byte for byte, and what is absent stays absent.
+            assert_eq!(sealer.for_backup(&random, &other, slot, &sealed), sealed);
+            assert_eq!(*sealer.for_backup(&random, &other, slot, &[ABSENT]), [ABSENT]);
+            // A key of no bytes is none that could be kept.
+            assert_eq!(*sealer.for_backup(&random, &other, slot, &[UNSEALED]), [ABSENT]);
+        }
+    }
+
+    #[test]
+    fn only_the_public_key_is_no_secret() {
+        let open = Sealer::unsealed();
+        let random = SeededRandom::new(1);
+        let public = AccountKey::from_base64(DEVELOPMENT_KEY).unwrap();
+        let cases = [
+            (DEVELOPMENT_ACCOUNT, &public, KeyForm::Public),
+            (DEVELOPMENT_ACCOUNT, &key(), KeyForm::Readable),
+            ("acct", &public, KeyForm::Readable),
+        ];
+        for (account, key, form) in cases {
+            let account = name(account);
+            let stored = open.seal(&random, &account, KeySlot::First, Some(key));
+            assert_eq!(KeyForm::of(&account, &stored), form, "{account}");
+            let kept = open.for_backup(&random, &account, KeySlot::First, &stored);
+            assert_eq!(kept == stored, form == KeyForm::Public, "{account}");
+        }
+    }
+
+    #[test]
+    fn an_absent_key_opens_as_none() {
+        for sealer in [Sealer::unsealed(), Sealer::with_master_key([7; 32])] {
+            let envelope = sealer.seal(&SeededRandom::new(1), &name("acct"), KeySlot::First, None);
+            assert_eq!(*envelope, [2], "the form on disk must not change");
+            assert!(sealer.open(&name("acct"), KeySlot::First, &envelope).unwrap().is_none());
+            // Something behind it is of a later release.
+            assert!(sealer.open(&name("acct"), KeySlot::First, b"\x02more").is_err());
         }
     }
 

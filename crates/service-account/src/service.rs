@@ -23,8 +23,8 @@ pub struct AccountView {
     pub name: AccountName,
     /// When it was created.
     pub created: Timestamp,
-    /// Both keys; either signs.
-    pub keys: [AccountKey; 2],
+    /// Both keys; either signs. One that is none was left out of the backup that the account came from: nothing signs with it.
+    pub keys: [Option<AccountKey>; 2],
     /// Settings of its Table service.
     pub table_properties: ServiceProperties,
     /// Settings of its Queue service.
@@ -95,12 +95,12 @@ impl AccountService {
     ) -> Result<Arc<AccountView>, AccountError> {
         let keys = keys
             .unwrap_or_else(|| KeySlot::ALL.map(|_| AccountKey::generate(self.random.as_ref())));
-        let keys = self.seal(name, &keys);
+        let keys = self.seal(name, &keys.map(Some));
         let account = self.store.create_account(NewAccount { name: name.clone(), keys }).await?;
         self.view(&account)
     }
 
-    /// Replaces one key by the given one, or by a new one, and returns it. The other stays valid.
+    /// Replaces one key by the given one, or by a new one, and returns it. The other stays valid, or absent.
     pub async fn rotate(
         &self,
         name: &AccountName,
@@ -111,7 +111,7 @@ impl AccountService {
         let _changing = self.changing.lock().await;
         let account = self.find(name).await?.ok_or(AccountError::NotFound)?;
         let mut keys = account.keys.clone();
-        keys[slot.index()] = key.clone();
+        keys[slot.index()] = Some(key.clone());
         // Both are sealed anew: a key from before there was a master key does not stay unsealed.
         self.store.set_account_keys(account.id, self.seal(name, &keys)).await?;
         Ok(key)
@@ -161,6 +161,14 @@ impl AccountService {
         Ok(account.properties_of(service))
     }
 
+    /// What a backup holds in the place of the keys of an account, as they are stored: sealed, or nothing.
+    pub fn keys_for_backup(&self, account: &Account) -> [Box<[u8]>; 2] {
+        KeySlot::ALL.map(|slot| {
+            let envelope = &account.keys[slot.index()];
+            self.sealer.for_backup(self.random.as_ref(), &account.name, slot, envelope)
+        })
+    }
+
     /// The cached view if it is of this very version, otherwise a new one.
     fn view(&self, account: &Account) -> Result<Arc<AccountView>, AccountError> {
         if let Some(cached) = self.cache.load().get(&account.name)
@@ -190,9 +198,10 @@ impl AccountService {
         }
     }
 
-    fn seal(&self, name: &AccountName, keys: &[AccountKey; 2]) -> [Box<[u8]>; 2] {
-        KeySlot::ALL
-            .map(|slot| self.sealer.seal(self.random.as_ref(), name, slot, &keys[slot.index()]))
+    fn seal(&self, name: &AccountName, keys: &[Option<AccountKey>; 2]) -> [Box<[u8]>; 2] {
+        KeySlot::ALL.map(|slot| {
+            self.sealer.seal(self.random.as_ref(), name, slot, keys[slot.index()].as_ref())
+        })
     }
 }
 

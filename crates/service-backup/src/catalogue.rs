@@ -1,13 +1,11 @@
 //! All accounts, tables and queues of a store or a backup.
 
 use crate::error::BackupError;
+use crate::keys::KeepKeys;
 use crate::queues;
 use rowhouse_store::{Account, AccountId, Queue, QueueId, Snapshot, StoreError, Table, TableId};
 use rowhouse_types::{AccountName, TableName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// What a sealed key begins with that is not sealed at all.
-const UNSEALED: u8 = 0;
 
 /// Accounts in the order of their names, tables and queues in the order of their ids.
 #[derive(Clone, Debug, Default)]
@@ -21,13 +19,14 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Everything that the snapshot shows.
-    pub(crate) async fn of(snapshot: &dyn Snapshot) -> Result<Self, StoreError> {
+    /// Everything that the snapshot shows, with keys as a backup may hold them.
+    pub(crate) async fn of(snapshot: &dyn Snapshot, keys: &KeepKeys) -> Result<Self, StoreError> {
         let mut catalogue = Self::default();
         for account in snapshot.accounts().await? {
             let tables = snapshot.tables(account.id).await?;
             catalogue.tables.extend(tables.iter().map(|table| Table::clone(table)));
-            catalogue.accounts.push(Account::clone(&account));
+            let keys = keys.of(&account);
+            catalogue.accounts.push(Account { keys, ..Account::clone(&account) });
         }
         catalogue.tables.sort_unstable_by_key(|table| table.id);
         let accounts = catalogue.accounts.iter().map(|account| account.id);
@@ -79,12 +78,6 @@ impl Catalogue {
     pub fn owner(&self, table: &Table) -> Option<&str> {
         let owner = self.accounts.iter().find(|account| account.id == table.account);
         owner.map(|account| account.name.as_str())
-    }
-
-    /// Whether keys need the master key that they were sealed with.
-    pub fn is_sealed(&self) -> bool {
-        let sealed = |key: &[u8]| key.first().is_some_and(|&form| form != UNSEALED);
-        self.accounts.iter().any(|account| account.keys.iter().any(|key| sealed(key)))
     }
 
     /// Whether this can be a later state of that one: what has the same id is the same thing, and if there

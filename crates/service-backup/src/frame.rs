@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 8 bytes   89 52 48 42 0d 0a 1a 0a: what tells a backup from other files
-//! 4 bytes   version of the format, 2 (1 is read too)
+//! 4 bytes   version of the format, 3 (1 and 2 are read too)
 //! frames    kind (1), length of the content (4), length of its stored form (4), the stored form (zstd),
 //!           the first 8 bytes of the SHA-256 of everything in the file up to here
 //! ```
@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 const MAGIC: [u8; 8] = *b"\x89RHB\r\n\x1a\n";
 /// The format that is written, and the newest that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most bytes of a frame before compression: one that is nearly full, and the largest entity.
 pub const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A frame that has reached so many bytes gets nothing more. Making one keeps a processor busy for a quarter of a
@@ -112,6 +112,7 @@ pub(crate) struct FrameReader<R> {
     decompressor: zstd::bulk::Decompressor<'static>,
     version: u32,
     at: u64,
+    content: u64,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
@@ -140,7 +141,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let mut digest = Context::new(&SHA256);
         digest.update(&start);
         let decompressor = zstd::bulk::Decompressor::new().map_err(FileError::Io)?;
-        Ok(Some(Self { source, digest, decompressor, version, at: start.len() as u64 }))
+        let at = start.len() as u64;
+        Ok(Some(Self { source, digest, decompressor, version, at, content: 0 }))
     }
 
     /// The version of the format.
@@ -151,6 +153,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// How many bytes have been read.
     pub(crate) fn position(&self) -> u64 {
         self.at
+    }
+
+    /// How many bytes these were before they were compressed.
+    pub(crate) fn content(&self) -> u64 {
+        self.content
     }
 
     pub(crate) fn into_inner(self) -> R {
@@ -185,6 +192,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if content.len() != length {
             return Err(BackupError::damaged(at, "its length differs"));
         }
+        self.content += length as u64;
         Ok(Frame { kind, content, at, digest_before })
     }
 

@@ -5,6 +5,7 @@ use crate::fields::{Fields, Offence};
 use crate::frame::{Frame, FrameReader, Kind};
 use crate::items::{self, Extent, Header, Totals};
 use crate::queues;
+use crate::survey::Progress;
 use rowhouse_store::{Account, Change, Message, Queue, QueueId, Table, TableId};
 use rowhouse_types::{AccountName, EntityKey, Record};
 use std::collections::VecDeque;
@@ -120,6 +121,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// How many bytes have been read.
     pub fn position(&self) -> u64 {
         self.frames.position()
+    }
+
+    /// How far it has been read.
+    pub fn progress(&self) -> Progress {
+        let (bytes, content) = (self.position(), self.frames.content());
+        Progress { bytes, content, items: self.items() }
     }
 
     /// How many entities, changes and messages have been read.

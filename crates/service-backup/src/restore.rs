@@ -78,10 +78,12 @@ pub async fn restore<R: AsyncRead + Unpin>(
                 .file(file, &mut reader, |here| {
                     progress(Progress {
                         bytes: before.bytes + here.bytes,
+                        content: before.content + here.content,
                         items: before.items + here.items,
                     });
                 })
                 .await?;
+            before.content += reader.progress().content;
         }
         before.bytes += survey.bytes;
         before.items += survey.totals.items();
@@ -137,7 +139,7 @@ impl Restore {
                     self.note(here).await?;
                 }
             }
-            progress(Progress { bytes: reader.position(), items: reader.items() });
+            progress(reader.progress());
         }
         self.note(Place { file: file + 1, parts: 0 }).await
     }

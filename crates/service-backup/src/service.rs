@@ -2,10 +2,11 @@
 
 use crate::error::BackupError;
 use crate::items::{Base, Totals};
+use crate::keys::KeepKeys;
 use crate::table::{RestoredTable, TableChoice, restore_table};
 use crate::write::{About, check_kept, write_full, write_incremental};
 use rowhouse_env::{Clock, Random};
-use rowhouse_store::{Snapshot, Store};
+use rowhouse_store::{Estimate, Snapshot, Store};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +17,7 @@ pub struct BackupService {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
+    keys: KeepKeys,
     product: &'static str,
     taking: Arc<Semaphore>,
     restoring: Arc<Semaphore>,
@@ -28,20 +30,24 @@ pub struct BackupService {
 pub struct Taking {
     snapshot: Box<dyn Snapshot>,
     base: Option<Base>,
+    keys: KeepKeys,
     about: About,
+    estimate: Option<Estimate>,
     _only: OwnedSemaphorePermit,
 }
 
 impl BackupService {
-    /// A service over a store; `product` is the release that backups name as their origin.
+    /// A service over a store; `keys` says what backups hold in the place of keys, and `product` is the release that they name as
+    /// their origin.
     pub fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
+        keys: KeepKeys,
         product: &'static str,
     ) -> Self {
         let (taking, restoring) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1)));
-        Self { store, clock, random, product, taking, restoring }
+        Self { store, clock, random, keys, product, taking, restoring }
     }
 
     /// Chooses the moment of a full backup, or of an incremental one. What keeps it from being made is said
@@ -53,8 +59,13 @@ impl BackupService {
         if let Some(base) = base {
             check_kept(&*snapshot, base).await?;
         }
+        let estimate = match base {
+            None => snapshot.estimate().await?,
+            Some(_) => None,
+        };
+        let keys = self.keys.clone();
         let about = About { id: self.random.guid(), taken, product: self.product.into() };
-        Ok(Taking { snapshot, base, about, _only: only })
+        Ok(Taking { snapshot, base, keys, about, estimate, _only: only })
     }
 
     /// Restores one table under a new name, as [`restore_table`] does.
@@ -69,11 +80,17 @@ impl BackupService {
 }
 
 impl Taking {
+    /// About how much it will hold, if that is known: of bytes, those before they are compressed.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.estimate
+    }
+
     /// Writes it. Whoever takes the bytes decides how fast; one who takes none ends it by hanging up.
     pub async fn write<W: AsyncWrite + Unpin>(self, sink: W) -> Result<Totals, BackupError> {
-        match self.base {
-            None => write_full(&*self.snapshot, self.about, sink).await,
-            Some(base) => write_incremental(&*self.snapshot, base, self.about, sink).await,
+        let Self { snapshot, base, keys, about, _only, .. } = self;
+        match base {
+            None => write_full(&*snapshot, &keys, about, sink).await,
+            Some(base) => write_incremental(&*snapshot, &keys, base, about, sink).await,
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Survey {
 pub struct Progress {
     /// Bytes of the backup that was read.
     pub bytes: u64,
+    /// Bytes that these were before they were compressed.
+    pub content: u64,
     /// Entities, changes and messages among them.
     pub items: u64,
 }
@@ -68,7 +70,7 @@ pub async fn survey<R: AsyncRead + Unpin>(
                 return Ok(Survey { header, catalogue, items, totals, bytes });
             }
         }
-        progress(Progress { bytes: reader.position(), items: reader.items() });
+        progress(reader.progress());
     }
 }
 

@@ -7,6 +7,7 @@ use crate::catalogue::Catalogue;
 use crate::error::BackupError;
 use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
 use crate::items::{self, Base, Extent, Header, Totals};
+use crate::keys::KeepKeys;
 use crate::queues;
 use rowhouse_store::{
     Change, Changes, ChangesWanted, Conflict, Page, Scan, Snapshot, StoreError, TableId, Take,
@@ -38,14 +39,15 @@ impl About {
     }
 }
 
-/// Writes everything that the snapshot shows.
+/// Writes everything that the snapshot shows, with keys as `keys` gives them.
 pub async fn write_full<W: AsyncWrite + Unpin>(
     snapshot: &dyn Snapshot,
+    keys: &KeepKeys,
     about: About,
     sink: W,
 ) -> Result<Totals, BackupError> {
     let header = about.header(snapshot.place(), Extent::Full);
-    let catalogue = Catalogue::of(snapshot).await?;
+    let catalogue = Catalogue::of(snapshot, keys).await?;
     let mut out = Writer::begin(sink, &header).await?;
     out.catalogue(&catalogue).await?;
     out.messages(snapshot, &catalogue).await?;
@@ -55,8 +57,8 @@ pub async fn write_full<W: AsyncWrite + Unpin>(
     out.end().await
 }
 
-/// Writes all accounts, tables and queues that the snapshot shows, with the messages of the queues, and what has changed of
-/// entities since the base.
+/// Writes all accounts with keys as `keys` gives them, tables and queues that the snapshot shows, with the messages of the queues,
+/// and what has changed of entities since the base.
 ///
 /// The changes are those that the snapshot shows, so entities, catalogue and messages are of one moment. Those that stand
 /// behind its place are said to stand at it: the next backup repeats them, which changes nothing, as each holds the whole
@@ -64,13 +66,14 @@ pub async fn write_full<W: AsyncWrite + Unpin>(
 /// anything is written if some of them are not there.
 pub async fn write_incremental<W: AsyncWrite + Unpin>(
     snapshot: &dyn Snapshot,
+    keys: &KeepKeys,
     base: Base,
     about: About,
     sink: W,
 ) -> Result<Totals, BackupError> {
     let place = snapshot.place();
     check_kept(snapshot, base).await?;
-    let catalogue = Catalogue::of(snapshot).await?;
+    let catalogue = Catalogue::of(snapshot, keys).await?;
     let mut out = Writer::begin(sink, &about.header(place, Extent::Incremental(base))).await?;
     out.catalogue(&catalogue).await?;
     out.messages(snapshot, &catalogue).await?;

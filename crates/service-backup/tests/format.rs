@@ -20,7 +20,7 @@ fn queue_samples() -> &'static [Vec<u8>; 2] {
     static SAMPLES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     SAMPLES.get_or_init(|| {
         block_on(async {
-            let world = World::new(2);
+            let world = World::without_master_key(2);
             world.account("acct").await;
             let table = world.table("acct", "Table").await;
             world.put(table.id, "p", "r1", 1).await;
@@ -46,7 +46,7 @@ fn samples() -> &'static [Vec<u8>; 2] {
     static SAMPLES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     SAMPLES.get_or_init(|| {
         block_on(async {
-            let world = World::new(1);
+            let world = World::without_master_key(1);
             world.account("acct").await;
             let table = world.table("acct", "Table").await;
             world.put(table.id, "p", "r1", 1).await;
@@ -120,7 +120,7 @@ fn other_files_are_told_from_backups() {
     let mut newer = samples()[0].clone();
     newer[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
     let sentence = offence(&newer).to_string();
-    assert!(sentence.contains("newer release (format 3, this one reads up to 2)"), "{sentence}");
+    assert!(sentence.contains("newer release (format 4, this one reads up to 3)"), "{sentence}");
 }
 
 /// Lengths are judged before anything is allocated.
@@ -193,6 +193,43 @@ async fn large_entities_fit() {
     assert_eq!(new.dump().await, old.dump().await);
 }
 
+/// Keys of accounts as the store has them.
+async fn keys(world: &World) -> [Box<[u8]>; 2] {
+    world.store.account(&"acct".parse().unwrap()).await.unwrap().unwrap().keys.clone()
+}
+
+/// Keys may be absent. Everything else is there, of the full one and of the incremental one.
+#[tokio::test]
+async fn the_third_format_is_read() {
+    let full = include_bytes!("fixtures/v3-full.rhb");
+    let increment = include_bytes!("fixtures/v3-incremental.rhb");
+    assert_eq!(full[8..12], [3, 0, 0, 0]);
+    for (chain, entities) in [(&[&full[..]][..], 2), (&[&full[..], increment], 1)] {
+        let new = World::new(7);
+        let restored = new.restore(chain).await.unwrap();
+        assert_eq!((restored.accounts, restored.indexes), (1, 2));
+        assert_eq!(keys(&new).await, [Box::from([2]), Box::from([2])]);
+        let table = new.find("acct", "Table").await.unwrap();
+        assert_eq!(new.entities(table.id).await.len(), entities);
+    }
+    let full = include_bytes!("fixtures/v3-queues-full.rhb");
+    let new = World::new(7);
+    let restored = new.restore(&[full]).await.unwrap();
+    assert_eq!((restored.queues, restored.messages, restored.items), (2, 2, 1));
+    // The last one tells what there is of keys, whatever those before it held.
+    let (old, new) = (World::new(1), World::new(7));
+    let before = include_bytes!("fixtures/v2-full.rhb");
+    old.restore(&[before]).await.unwrap();
+    assert_eq!(keys(&old).await, stored());
+    new.restore(&[before, increment]).await.unwrap();
+    assert_eq!(keys(&new).await, [Box::from([2]), Box::from([2])]);
+}
+
+/// Keys in the fixtures of formats 1 and 2, which were written without a master key: they come back as they were.
+fn stored() -> [Box<[u8]>; 2] {
+    [Box::from(*b"\0acct 1"), Box::from(*b"\0acct 2")]
+}
+
 /// With the definitions of indexes, and when entities expire.
 #[tokio::test]
 async fn the_second_format_is_read() {
@@ -202,6 +239,7 @@ async fn the_second_format_is_read() {
     let new = World::new(7);
     let restored = new.restore(&[full, increment]).await.unwrap();
     assert_eq!((restored.indexes, restored.indexes_left_out), (2, 0));
+    assert_eq!(keys(&new).await, stored());
     let table = new.find("acct", "Table").await.unwrap();
     let declared: Vec<_> = table
         .indexes
@@ -268,6 +306,7 @@ async fn the_first_format_is_read() {
     assert_eq!(survey.totals.entities, 2);
     let new = World::new(7);
     new.restore(&[full, increment]).await.unwrap();
+    assert_eq!(keys(&new).await, stored());
     let table = new.find("acct", "Table").await.unwrap();
     assert!(table.indexes.is_empty() && table.ttl.is_none());
     let entities = new.entities(table.id).await;

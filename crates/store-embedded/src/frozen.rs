@@ -5,6 +5,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::committer::Fault;
+use crate::estimate;
 use crate::log;
 use crate::queue;
 use crate::scan::{self, Scans};
@@ -12,8 +13,8 @@ use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Changes, ChangesWanted, Conflict, MessagePage, MessagePlace, Page, Queue,
-    QueueId, Scan, Snapshot, StoreError, Table, TableId,
+    Account, AccountId, Changes, ChangesWanted, Conflict, Estimate, MessagePage, MessagePlace,
+    Page, Queue, QueueId, Scan, Snapshot, StoreError, Table, TableId,
 };
 use rowhouse_types::Timestamp;
 use std::sync::Arc;
@@ -74,6 +75,11 @@ impl Drop for Frozen {
 impl Snapshot for Frozen {
     fn place(&self) -> u64 {
         self.place
+    }
+
+    async fn estimate(&self) -> Result<Option<Estimate>, StoreError> {
+        let read = |conn: &_, _: &_, _: &dyn Fn() -> bool| estimate::read(conn);
+        self.scans.ask(PAGES, read).await.map(|bytes| Some(Estimate::Bytes(bytes)))
     }
 
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {

@@ -23,6 +23,7 @@ mod checkpoint;
 mod committer;
 mod directory;
 mod entity;
+mod estimate;
 mod expire;
 mod frozen;
 mod health;

@@ -6,7 +6,7 @@ mod common;
 use common::{commit, key, page, put, record, table};
 use rowhouse_env::{Clock, SimulatedClock, SystemClock};
 use rowhouse_store::conformance::indexed::{index_of, ready, unique_of};
-use rowhouse_store::{Condition, Placement, Store, Write};
+use rowhouse_store::{Condition, Estimate, Placement, Store, Write};
 use rowhouse_store_embedded::{EmbeddedStore, OpenError, Options, check};
 use rowhouse_types::{Etag, KeyRange, StoredPolicy, Timestamp};
 use std::fs;
@@ -27,6 +27,50 @@ fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect();
     files.sort();
     files
+}
+
+/// Long and short records, in order and not, with changes that are kept and with pages that nobody uses any more.
+#[tokio::test]
+async fn a_view_tells_about_how_much_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).unwrap();
+    store.keep_changes(Some(Duration::from_hours(1))).await.unwrap();
+    let (things, gone) = (table(&store, "Things").await, table(&store, "Gone").await);
+    let mut held = 0;
+    for batch in 0..40_u64 {
+        let commands = |table| {
+            let of = |row: u64| {
+                let number = (batch * 100 + row).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let name =
+                    if batch % 2 == 0 { format!("{batch}-{row}") } else { number.to_string() };
+                let length = if row == 0 { 20_000 } else { 300 };
+                (name, record(number.cast_signed(), length), table)
+            };
+            (0..100).map(of).collect::<Vec<_>>()
+        };
+        let rows = commands(things);
+        held += rows
+            .iter()
+            .map(|(name, record, _)| name.len() + record.as_bytes().len())
+            .sum::<usize>();
+        for rows in [rows, commands(gone)] {
+            let puts = rows.into_iter().map(|(name, record, table)| put(table, "p", &name, record));
+            commit(&store, puts.collect()).await;
+        }
+    }
+    store.drop_table(gone).await.unwrap();
+    let give_up = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let told = store.snapshot().await.unwrap().estimate().await.unwrap();
+        let Some(Estimate::Bytes(told)) = told else { panic!("{told:?}") };
+        let held = held as u64;
+        if held / 10 * 7 < told && told < held / 10 * 14 {
+            return;
+        }
+        // What was dropped is still being deleted.
+        assert!(std::time::Instant::now() < give_up, "{told} of {held}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// With and without a proper close; the clock is set back in between.

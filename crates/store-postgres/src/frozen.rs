@@ -8,8 +8,8 @@ use crate::queue::{self, Now};
 use crate::{catalogue, log, scan};
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Changes, ChangesWanted, Conflict, MessagePage, MessagePlace, Page, Queue,
-    QueueId, Scan, Snapshot, StoreError, Table, TableId,
+    Account, AccountId, Changes, ChangesWanted, Conflict, Estimate, MessagePage, MessagePlace,
+    Page, Queue, QueueId, Scan, Snapshot, StoreError, Table, TableId,
 };
 use rowhouse_types::QueueName;
 use std::fmt;
@@ -24,6 +24,19 @@ const LEAST_ROWS: usize = 4;
 const MOST_ROWS: usize = 16 * 1024;
 /// Tables or queues that are read at a time.
 const TABLES: usize = 1000;
+
+/// How many rows there are as the database last counted some of them, for as many pages as there are now; null if it has not
+/// counted yet. On a Citus cluster the rows are elsewhere, and there are none here.
+const ESTIMATE: &str =
+    "SELECT CASE WHEN bool_and(rows IS NOT NULL) THEN sum(rows)::bigint END FROM (
+        SELECT CASE
+            WHEN pg_catalog.pg_relation_size(c.oid) = 0 THEN 0
+            WHEN c.reltuples > 0 AND c.relpages > 0 THEN c.reltuples::float8 / c.relpages
+                * pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int
+        END AS rows
+        FROM pg_catalog.pg_class c
+        WHERE c.oid IN ('rowhouse.entities'::regclass, 'rowhouse.messages'::regclass)
+    ) AS counted";
 
 /// The store as it was.
 pub(crate) struct Frozen {
@@ -63,6 +76,12 @@ impl Frozen {
 impl Snapshot for Frozen {
     fn place(&self) -> u64 {
         self.place
+    }
+
+    async fn estimate(&self) -> Result<Option<Estimate>, StoreError> {
+        let row = self.session.row(ESTIMATE, &[]).await.map_err(Fault::of_a_read)?;
+        let rows: Option<i64> = row.and_then(|row| row.get(0));
+        Ok(rows.filter(|rows| 0 < *rows).map(|rows| Estimate::Items(rows.unsigned_abs())))
     }
 
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {

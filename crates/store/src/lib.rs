@@ -31,7 +31,7 @@ pub use queue::{
 };
 pub use rowhouse_query::index::IndexKeys;
 pub use scan::{Page, Scan, Take};
-pub use snapshot::Snapshot;
+pub use snapshot::{Estimate, Snapshot};
 pub use ttl::{Expiry, Ttl};
 
 use async_trait::async_trait;

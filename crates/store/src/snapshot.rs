@@ -8,6 +8,15 @@ use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 
+/// About how much a view shows, in what an engine can tell without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimate {
+    /// Entities and messages.
+    Items(u64),
+    /// Bytes that they take: of keys and records, not of what an engine adds to them.
+    Bytes(u64),
+}
+
 /// A view of a store that no later change alters: what a backup is made from.
 ///
 /// The whole store at one moment (*single-node*; each partition at one of its own otherwise). An engine
@@ -16,6 +25,10 @@ use std::sync::Arc;
 pub trait Snapshot: fmt::Debug + Send + Sync {
     /// The place in the changes that belongs to it: what it lacks comes after ([`crate::Changes`]).
     fn place(&self) -> u64;
+
+    /// About how much there is, for whoever waits for all of it: from what the engine knows of itself, never by reading entities.
+    /// May be wrong either way; none if nothing is known.
+    async fn estimate(&self) -> Result<Option<Estimate>, StoreError>;
 
     /// All accounts, in the order of their names.
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError>;

@@ -567,14 +567,14 @@ fn files_that_are_no_whole_backups_are_refused() {
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;
     let mut newer = bytes.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     let longer = [&bytes[..], b"more"].concat();
     let cases: [(&str, &[u8], &str); 6] = [
         ("damaged", &damaged, "is damaged at byte"),
         ("short", &bytes[..bytes.len() - 1], "is cut short after"),
         ("empty", b"", "is not a Rowhouse backup"),
         ("foreign", b"PK\x03\x04 an archive", "is not a Rowhouse backup"),
-        ("newer", &newer, "was written by a newer release (format 3"),
+        ("newer", &newer, "was written by a newer release (format 4"),
         ("longer", &longer, "goes on behind its end"),
     ];
     for (name, content, expected) in cases {

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// An account as the API shows it. Keys, and the endpoints that belong beside them in a connection
-/// string, appear only where a call is about keys.
+/// string, appear only where a call is about keys. A key that a backup left out is `null`.
 #[derive(Debug, Serialize)]
 struct AccountBody<'a> {
     name: &'a str,
     created: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    keys: Option<[String; 2]>,
+    keys: Option<[Option<String>; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,10 +150,14 @@ fn view<'a>(account: &'a AccountView, endpoints: Option<&Endpoints>) -> AccountB
     AccountBody {
         name,
         created: account.created.iso7(),
-        keys: endpoints.map(|_| account.keys.each_ref().map(AccountKey::to_base64)),
+        keys: endpoints.map(|_| shown(account)),
         endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.table)),
         queue_endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.queue)),
     }
+}
+
+fn shown(account: &AccountView) -> [Option<String>; 2] {
+    account.keys.each_ref().map(|key| key.as_ref().map(AccountKey::to_base64))
 }
 
 async fn find(service: &AccountService, name: &AccountName) -> Result<Arc<AccountView>, Problem> {

@@ -4,9 +4,9 @@ use super::answer::{Problem, json};
 use super::body::{AdminBody, Received, Response, Stream};
 use super::token::Bearer;
 use crate::Request;
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use rowhouse_service_backup::{
-    BackupError, BackupService, Base, FileError, TableChoice, Taking, Totals,
+    BackupError, BackupService, Base, Estimate, FileError, TableChoice, Taking, Totals,
 };
 use rowhouse_types::{AccountName, Guid, TableName};
 use serde::Serialize;
@@ -16,6 +16,9 @@ use tokio::sync::oneshot;
 /// Bytes of a backup that wait for the client.
 const WAITING_BYTES: usize = 256 * 1024;
 
+/// About how much a full backup will hold: `items=NUMBER` or `bytes=NUMBER` before compression. Absent if nobody knows.
+const ESTIMATE: HeaderName = HeaderName::from_static("x-rowhouse-estimate");
+
 /// Begins a backup. It lives as long as the client takes its bytes: who hangs up, or stalls for so long that
 /// the listener hangs up, ends it, and what the store keeps for it is let go of.
 pub(super) async fn take(
@@ -24,6 +27,7 @@ pub(super) async fn take(
     uri: &Uri,
 ) -> Result<Response, Problem> {
     let taking = service.begin(base(uri)?).await.map_err(|error| problem(&error))?;
+    let estimate = taking.estimate().map(estimate);
     let (sink, bytes) = tokio::io::duplex(WAITING_BYTES);
     let (finish, finished) = oneshot::channel();
     let token = bearer.fingerprint().to_owned();
@@ -37,7 +41,18 @@ pub(super) async fn take(
     let kind = HeaderValue::from_static("application/octet-stream");
     headers.insert(header::CONTENT_TYPE, kind);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(Ok(estimate)) = estimate {
+        headers.insert(ESTIMATE, estimate);
+    }
     Ok(response)
+}
+
+fn estimate(estimate: Estimate) -> Result<HeaderValue, header::InvalidHeaderValue> {
+    let text = match estimate {
+        Estimate::Items(items) => format!("items={items}"),
+        Estimate::Bytes(bytes) => format!("bytes={bytes}"),
+    };
+    HeaderValue::try_from(text)
 }
 
 /// Writes it, and tells the log how it ended.

@@ -5,6 +5,7 @@ use crate::listener::{Limits, Listener, Tls};
 use rowhouse_env::{Random as _, SeededRandom, SimulatedClock, SystemRandom};
 use rowhouse_service_account::DEVELOPMENT_KEY;
 use rowhouse_service_account::Sealer;
+use rowhouse_service_backup::KeepKeys;
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{Batch, Command, Condition, Placement, Store as _, Write};
 use rowhouse_types::cluster::{Cluster, ClusterStatus, Load, Node, Role, Shard};
@@ -54,12 +55,15 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
         Sealer::unsealed(),
         Arc::new(SystemRandom),
     );
+    let accounts = Arc::new(accounts);
+    let sealed = Arc::clone(&accounts);
     let admin = Admin {
-        accounts: Arc::new(accounts),
+        accounts,
         backups: Arc::new(BackupService::new(
             Arc::<ModelStore>::clone(&store),
             clock,
             Arc::new(SystemRandom),
+            KeepKeys::new(move |account| sealed.keys_for_backup(account)),
             "test",
         )),
         readiness: Arc::new(move || {
@@ -96,6 +100,16 @@ fn hot_cluster() -> ClusterStatus {
 }
 
 impl Running {
+    /// The head of the answer to a request.
+    async fn head_of(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        String::from_utf8_lossy(&answer[..end + 4]).into_owned()
+    }
+
     async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let stream = TcpStream::connect(self.address).await.unwrap();
         exchange(stream, method, path, headers, body).await
@@ -363,13 +377,19 @@ async fn a_backup_goes_out_and_a_table_comes_back() {
     assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await.0, 201);
     let shop = server.store.account(&"shop".parse().unwrap()).await.unwrap().unwrap();
     let old = "Old".parse().unwrap();
-    server.store.create_table(shop.id, &old, Placement::default()).await.unwrap();
+    let table = server.store.create_table(shop.id, &old, Placement::default()).await.unwrap();
+    let (key, condition) = (EntityKey::new("p", "r").unwrap(), Condition::Any);
+    let write = Write::Put(RecordBuilder::new().finish(Timestamp::default()));
+    let command = Command::Entity { table: table.id, key, condition, write };
+    server.store.commit(Batch::of(command)).await.unwrap();
     // In this version a body ends with its connection.
     let get = format!("GET /v1/backup HTTP/1.0\r\nauthorization: Bearer {BACKUP}\r\n\r\n");
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let (status, backup) = exchange_bytes(&mut stream, get.as_bytes()).await;
     assert_eq!(status, 200);
     assert!(backup.starts_with(b"\x89RHB"));
+    let estimate = server.head_of(&get).await;
+    assert!(estimate.contains("\r\nx-rowhouse-estimate: items=1\r\n"), "{estimate}");
 
     let restore = async |table: &str, body: &[u8]| {
         let head = format!(
@@ -384,7 +404,7 @@ async fn a_backup_goes_out_and_a_table_comes_back() {
         (status, serde_json::from_slice::<Value>(&body).unwrap())
     };
     let (status, body) = restore("New", &backup).await;
-    assert_eq!((status, body), (200, json!({ "account": "shop", "table": "New", "items": 0 })));
+    assert_eq!((status, body), (200, json!({ "account": "shop", "table": "New", "items": 1 })));
     let new = server.store.table(shop.id, &"new".parse().unwrap()).await.unwrap();
     assert_eq!(new.unwrap().name.as_str(), "New");
     let (status, body) = restore("New", &backup).await;

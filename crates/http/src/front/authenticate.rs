@@ -54,7 +54,7 @@ pub(crate) fn guard(
     origin: Option<&str>,
     extra_hosts: &[String],
 ) -> Result<(), Refusal> {
-    if !account.keys.iter().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
+    if !account.keys.iter().flatten().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
         return Ok(());
     }
     match public_key {
@@ -123,8 +123,20 @@ impl Authenticator {
         head: &Head<'_>,
         version: ApiVersion,
     ) -> Result<Grant, S::Failure> {
-        let keys = [account.keys[0].as_bytes(), account.keys[1].as_bytes()];
-        self.grant_with(service, Some(account.id), &keys, address, head, version).await
+        // A key that is absent is no key: there is nothing that a signature could be compared with.
+        let (both, one);
+        let keys: &[&[u8]] = match &account.keys {
+            [Some(first), Some(second)] => {
+                both = [first.as_bytes(), second.as_bytes()];
+                &both
+            }
+            [Some(only), None] | [None, Some(only)] => {
+                one = [only.as_bytes()];
+                &one
+            }
+            [None, None] => &[],
+        };
+        self.grant_with(service, Some(account.id), keys, address, head, version).await
     }
 
     /// Why a request to an account that is not there is refused: as if it had no key.

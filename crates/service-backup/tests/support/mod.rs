@@ -4,7 +4,8 @@
 
 use rowhouse_env::{SeededRandom, SimulatedClock};
 use rowhouse_service_backup::{
-    BackupError, BackupService, Base, Header, Restored, Survey, beginning, restore, survey,
+    BackupError, BackupService, Base, Header, KeepKeys, Restored, Survey, beginning, restore,
+    survey,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
@@ -27,13 +28,23 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// An empty store.
+    /// An empty store, whose backups hold keys as they are stored: sealed, say.
     pub(crate) fn new(seed: u64) -> Self {
+        Self::with(seed, KeepKeys::new(|account| account.keys.clone()))
+    }
+
+    /// One whose backups leave keys out.
+    pub(crate) fn without_master_key(seed: u64) -> Self {
+        Self::with(seed, KeepKeys::new(|_| [Box::from([2]), Box::from([2])]))
+    }
+
+    fn with(seed: u64, keys: KeepKeys) -> Self {
         let clock = Arc::new(SimulatedClock::new(Timestamp::EDM_MIN.plus_seconds(seed)));
         let store: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::<SimulatedClock>::clone(&clock)));
         let random = Arc::new(SeededRandom::new(seed));
         let clock_of_service = Arc::<SimulatedClock>::clone(&clock);
-        let service = BackupService::new(Arc::clone(&store), clock_of_service, random, "0.0.0");
+        let service =
+            BackupService::new(Arc::clone(&store), clock_of_service, random, keys, "0.0.0");
         Self { clock, store, service }
     }
 

@@ -10,9 +10,10 @@ mod state;
 
 use self::state::{Effects, State};
 use crate::{
-    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, Kept, Message, MessagePage, MessagePlace, Metadata, NewAccount, Page, Placement,
-    Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Estimate,
+    Extent, Index, IndexId, Kept, Message, MessagePage, MessagePlace, Metadata, NewAccount, Page,
+    Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk,
+    WalkPage,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
@@ -397,6 +398,11 @@ struct Frozen(State);
 impl Snapshot for Frozen {
     fn place(&self) -> u64 {
         self.0.last_sequence
+    }
+
+    async fn estimate(&self) -> Result<Option<Estimate>, StoreError> {
+        let entities: usize = self.0.entities.values().map(BTreeMap::len).sum();
+        Ok(Some(Estimate::Items(entities as u64)))
     }
 
     async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
