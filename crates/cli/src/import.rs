@@ -155,7 +155,7 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let client = transfer::client(&options.service.target()?)?;
     let mut rows = AzuriteReader::open(file, account)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let (tables, beside) = (rows.tables().to_vec(), rows.take_beside());
+    let (tables, rest) = (rows.tables().to_vec(), rows.take_beside());
     if tables.is_empty() {
         return Err(format!(
             "{} has no tables of the account {account}: name another with --from-account",
@@ -167,8 +167,8 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let report = import_rows(&client, &import, Box::new(rows), &names, &Arc::default())?;
     let tables = output::counted(names.len() as u64, "table", "tables");
     let told = options.tell(&report, &tables);
-    let policies = azurite::set_policies(&client, options.on_conflict.into(), &beside);
-    azurite::tell_left_out(&beside);
+    let policies = azurite::set_policies(&client, options.on_conflict.into(), &rest);
+    azurite::tell_left_out(&rest);
     told.and(policies)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{Failure, output, transfer};
 use rowhouse_client::files::Beside;
-use rowhouse_client::{Client, ClientError, OnConflict};
+use rowhouse_client::{Client, OnConflict};
 
 /// Sets the access policies of the tables that have some, unless others are there already: then it is as with entities.
 pub(super) fn set_policies(
@@ -33,7 +33,7 @@ pub(super) fn set_policies(
                 }
             }
         }
-        Ok::<_, ClientError>(())
+        Ok(())
     });
     if set > 0 {
         let tables = output::counted(set, "table", "tables");
