@@ -136,8 +136,8 @@ impl Work {
         begun: Option<(Arc<Table>, Half)>,
     ) -> Self {
         let applier = Applier::new(Arc::clone(&store));
-        let none = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
-        let (begun, half) = begun.map_or((None, none), |(table, half)| (Some(table.id), half));
+        let empty = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
+        let (begun, half) = begun.map_or((None, empty), |(table, half)| (Some(table.id), half));
         let (target, resumed) = (None, begun.is_some());
         Self { store, choice, note, applier, target, begun, resumed, half, items: 0, changes: 0 }
     }

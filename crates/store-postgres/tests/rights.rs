@@ -15,9 +15,9 @@ fn a_role_that_lacks_rights_is_told_which() {
     common::run(async {
         open(&url).await.close().await.expect("it closes");
         let role = format!("\"Of {name}\"");
-        let (scheme, rest) = url.split_once("://").expect("an address");
+        let (protocol, rest) = url.split_once("://").expect("an address");
         let place = rest.split_once('@').map_or(rest, |(_, place)| place);
-        let as_role = format!("{scheme}://Of%20{name}@{place}");
+        let as_role = format!("{protocol}://Of%20{name}@{place}");
         let run = |sql: &str| server.execute(&name, sql);
         run(&format!("CREATE ROLE {role} LOGIN"));
         let refused = async || match try_open(&as_role).await {

@@ -35,11 +35,14 @@ pub struct AzuriteReader {
     rows: Receiver<io::Result<FileRow>>,
 }
 
+/// Access policies, or why they cannot be read.
+pub type ReadPolicies = Result<Vec<StoredPolicy>, String>;
+
 /// What there is in the file beside the entities of the account.
 #[derive(Debug, Default)]
 pub struct Beside {
     /// The stored access policies of each table that has some, or why they cannot be read.
-    pub policies: Vec<(Arc<str>, Result<Vec<StoredPolicy>, String>)>,
+    pub policies: Vec<(Arc<str>, ReadPolicies)>,
     /// Whether the account has service properties of its own: CORS rules, logging, metrics.
     pub has_properties: bool,
     /// Other accounts that have tables.
