@@ -86,10 +86,10 @@ fn killed(mut server: TestServer) {
     let (taken, said) = ended(ask(&server, &["backup"], &file).spawn().expect("it starts"));
     assert!(taken, "{said}");
     let expected = contents(&mut server.client(), "Noise");
-    let began = Instant::now();
+    let started = Instant::now();
     let (whole, said) = ended(restore(&server, &file, "Noise=Before"));
     assert!(whole && said.contains(&format!(": {ENTITIES} entities.")), "{said}");
-    let longest = u32::try_from(began.elapsed().as_millis()).expect("it is short");
+    let longest = u32::try_from(started.elapsed().as_millis()).expect("it is short");
 
     let (mut kills, mut begun) = (0, 0);
     loop {
