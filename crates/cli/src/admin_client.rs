@@ -142,12 +142,14 @@ impl AdminClient {
             "Content-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
              Expect: 100-continue\r\nConnection: close\r\n"
         );
+        let mut begun = false;
         let mut attempt = || -> io::Result<Vec<u8>> {
             let mut stream = BufReader::new(self.connect(STREAM_TIME)?);
             let head = self.head("POST", path, "HTTP/1.1", &headers);
             stream.get_mut().write_all(head.as_bytes())?;
             let mut answer = read_head(&mut stream)?;
             if status(&answer) == Some(100) {
+                begun = true;
                 // A server that refuses in the middle says why before it hangs up.
                 let sent = io::copy(&mut body, stream.get_mut());
                 answer = read_head(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
@@ -155,8 +157,19 @@ impl AdminClient {
             stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
             Ok(answer)
         };
-        let answer = attempt().map_err(|error| self.silent(&error))?;
-        self.understand(&answer)
+        match attempt() {
+            Ok(answer) => self.understand(&answer),
+            Err(error) if begun => Err(self.broken(&error)),
+            Err(error) => Err(self.silent(&error)),
+        }
+    }
+
+    fn broken(&self, error: &io::Error) -> Failure {
+        format!(
+            "the connection to the server at {}:{} broke ({error}): what it had received is kept, give \
+             the same command again to go on",
+            self.listener.host, self.listener.port
+        )
     }
 
     fn understand(&self, answer: &[u8]) -> Result<Value, Failure> {

@@ -1,5 +1,7 @@
 //! `rowhouse import`: a file into a table, and Azurite's data file into its tables.
 
+mod azurite;
+
 use crate::export::FileFormat;
 use crate::service::Service;
 use crate::transfer::{self, Shown};
@@ -63,10 +65,11 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Subcommand)]
 enum Source {
-    /// Write all tables of Azurite's data file, with all their entities.
+    /// Write all tables of Azurite's data file, with all their entities and stored access policies.
     ///
     /// Stop Azurite first, so that the file is complete: it is __azurite_db_table__.json in Azurite's
-    /// directory. Tables are made where they are missing.
+    /// directory. Tables are made where they are missing. Service properties (CORS rules, logging, metrics)
+    /// are left out, and so are other accounts; the command says so if there are any.
     #[command(mut_args(|argument| argument.hide_env_values(true)))]
     Azurite {
         /// Azurite's data file.
@@ -150,9 +153,9 @@ impl ImportCommand {
 
 fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), Failure> {
     let client = transfer::client(&options.service.target()?)?;
-    let rows = AzuriteReader::open(file, account)
+    let mut rows = AzuriteReader::open(file, account)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let tables = rows.tables().to_vec();
+    let (tables, rest) = (rows.tables().to_vec(), rows.take_beside());
     if tables.is_empty() {
         return Err(format!(
             "{} has no tables of the account {account}: name another with --from-account",
@@ -163,7 +166,10 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let import = options.import(file, None, Some(beside(file, ".progress")));
     let report = import_rows(&client, &import, Box::new(rows), &names, &Arc::default())?;
     let tables = output::counted(names.len() as u64, "table", "tables");
-    options.tell(&report, &tables)
+    let told = options.tell(&report, &tables);
+    let policies = azurite::set_policies(&client, options.on_conflict.into(), &rest);
+    azurite::tell_left_out(&rest);
+    told.and(policies)
 }
 
 impl Options {

@@ -22,7 +22,8 @@ use std::str::FromStr;
 /// file is verified before anything is changed. A restore that was interrupted goes on when the same command
 /// is given again; until it is finished no server starts there.
 ///
-/// With --table, single tables under new names into a running server.
+/// With --table, single tables under new names into a running server. Nobody sees such a table before it is
+/// whole, and what was interrupted goes on when the same command is given again.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct RestoreCommand {
@@ -128,7 +129,7 @@ impl RestoreCommand {
             output::print(&format!("{value}\n"));
             return Ok(());
         }
-        let resumed = if restored.resumed { " (the rest of an earlier attempt)" } else { "" };
+        let resumed = rest_of_an_attempt(restored.resumed);
         output::print(&format!(
             "Restored {}, {}{}{resumed}.\nKeys      {}\n",
             counted(restored.accounts, "account", "accounts"),
@@ -172,10 +173,12 @@ impl RestoreCommand {
                 output::print(&format!("{answer}\n"));
                 continue;
             }
-            let items = answer["items"].as_u64().unwrap_or_default();
-            let changes = items.saturating_sub(renamed.old.items_in(&account, first));
-            let items = contents("", items, changes);
-            output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}.\n"));
+            let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+            let items = contents("", number("items"), number("changes"));
+            let resumed = rest_of_an_attempt(answer["resumed"] == true);
+            output::print(&format!(
+                "Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"
+            ));
         }
         Ok(())
     }
@@ -210,18 +213,12 @@ fn contents(before: &str, items: u64, changes: u64) -> String {
     }
 }
 
-impl Place {
-    /// How many items of the table there are in a backup.
-    fn items_in(&self, account: &str, survey: &Survey) -> u64 {
-        let catalogue = &survey.catalogue;
-        let mut tables = catalogue.tables.iter().filter(|table| {
-            table.name.as_str().eq_ignore_ascii_case(&self.table)
-                && catalogue.owner(table) == Some(account)
-        });
-        let items = tables.next().and_then(|table| survey.items.get(&table.id));
-        items.copied().unwrap_or_default()
-    }
+/// The numbers beside it are those of this run.
+fn rest_of_an_attempt(resumed: bool) -> &'static str {
+    if resumed { " (the rest of an earlier attempt)" } else { "" }
+}
 
+impl Place {
     /// The account that was named, or the only one that has such a table.
     fn find_account(&self, catalogue: &Catalogue) -> Result<String, Failure> {
         let is_meant = |account: &str| self.account.as_deref().is_none_or(|name| name == account);

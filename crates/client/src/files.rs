@@ -8,7 +8,7 @@ mod azurite;
 mod csv;
 mod ndjson;
 
-pub use azurite::AzuriteReader;
+pub use azurite::{AzuriteReader, Beside, ReadPolicies};
 pub use csv::{CsvReader, CsvWriter};
 pub use ndjson::NdjsonReader;
 

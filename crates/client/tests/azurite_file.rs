@@ -1,8 +1,8 @@
 //! A data file that Azurite itself wrote, from entities that the Python SDK sent it.
 
 use rowhouse_client::Entity;
-use rowhouse_client::files::{AzuriteReader, Rows as _};
-use rowhouse_types::{Guid, Timestamp, Value};
+use rowhouse_client::files::{AzuriteReader, Beside, Rows as _};
+use rowhouse_types::{Guid, StoredPolicy, Timestamp, Value};
 use std::path::Path;
 
 fn rows(account: &str) -> (Vec<String>, Vec<Entity>) {
@@ -67,4 +67,30 @@ fn every_type_is_what_it_was() {
 fn another_account_has_nothing() {
     let (tables, entities) = rows("other");
     assert!(tables.is_empty() && entities.is_empty());
+}
+
+/// Written by Azurite for a table with two policies, one without, and service properties with a CORS rule.
+#[test]
+fn policies_are_read_and_the_rest_is_told() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/azurite-3.37.0-policies.json");
+    let mut reader = AzuriteReader::open(&path, "devstoreaccount1").unwrap();
+    let Beside { policies, has_properties, accounts } = reader.take_beside();
+    assert!(has_properties && accounts.is_empty());
+    let [(table, policies)] = policies.as_slice() else { panic!("one table: {policies:?}") };
+    let policy = |id: &str, start, permission: &str| StoredPolicy {
+        id: id.into(),
+        start: Some(Timestamp::parse_iso(start).unwrap()),
+        expiry: Some(Timestamp::parse_iso("2036-01-02T00:00:00Z").unwrap()),
+        permission: Some(permission.into()),
+    };
+    let expected = [
+        policy("readers", "2026-01-02T03:04:05Z", "r"),
+        policy("writers", "2026-01-02T00:00:00Z", "raud"),
+    ];
+    assert_eq!((&**table, policies.as_deref()), ("Guarded", Ok(&expected[..])));
+    let Beside { policies, has_properties, accounts } =
+        AzuriteReader::open(&path, "other").unwrap().take_beside();
+    assert!(policies.is_empty() && !has_properties);
+    assert_eq!(accounts.into_iter().collect::<Vec<_>>(), ["devstoreaccount1"]);
 }

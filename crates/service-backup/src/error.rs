@@ -126,6 +126,31 @@ pub enum BackupError {
     /// The new name is taken.
     #[error("there is a table {0} already: choose another name")]
     TableExists(TableName),
+    /// The table there is half of another backup.
+    #[error(
+        "the table {table} is half restored from backup {id}: finish that restore by giving its command \
+         again, or delete the table, or choose another name"
+    )]
+    OtherHalf {
+        /// The table.
+        table: TableName,
+        /// Whose half it is.
+        id: Guid,
+    },
+    /// The table there was begun with other incremental backups.
+    #[error(
+        "the table {0} was half restored together with other incremental backups, and that half has \
+         been dropped: give the command again"
+    )]
+    OtherChain(TableName),
+    /// It stopped half way, through no fault of the backup.
+    #[error("{reason}; what was restored of {table} is kept: give the same command again to go on")]
+    Halted {
+        /// Why it stopped.
+        reason: String,
+        /// The table.
+        table: TableName,
+    },
     /// What a restore had made could not be taken back.
     #[error("{reason}; the table is there in part, and could not be dropped ({again}): drop it")]
     LeftOver {

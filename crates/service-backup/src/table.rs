@@ -1,18 +1,22 @@
 //! A single table of a backup, under a new name, into a store that is in use.
 //!
-//! Queues are left out. The new table must not be there. It fills while others could already read it: it is whole when the restore
-//! says so. One that fails takes back what it has made. One that is killed leaves a note in the settings of
-//! the account, by which the next attempt with the same backup knows the half that it may throw away. The note is there before
-//! the table, and names it before it has an entity: until then only an empty table is thrown away.
+//! Queues are left out. The new table must not be there. While it fills it carries a mark, [`Half`], by which nobody takes it for
+//! a whole one: services do not show it. The mark says which backup it is of and how far it has got, and the next attempt with
+//! the same backup goes on from there; it is taken off last, together with setting the policies of the original. What is wrong with
+//! the backup itself drops the half; a client, a server or a store that fails leaves it.
+//!
+//! Between making the table and marking it a server may be killed: a note in the settings of the account, there before the table,
+//! says that an empty table of that name may be thrown away.
 
 use crate::apply::Applier;
-use crate::error::BackupError;
+use crate::error::{BackupError, FileError};
 use crate::indexes::{self, Declared};
 use crate::items::Header;
+use crate::marker::Place;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
 use crate::{ttl, write};
-use rowhouse_store::{Account, AccountId, Conflict, Store, StoreError, Table, TableId};
+use rowhouse_store::{Account, AccountId, Conflict, Half, Store, StoreError, Table, TableId};
 use rowhouse_types::{AccountName, Guid, KeyRange, TableName};
 use std::sync::Arc;
 use tokio::io::AsyncRead;
@@ -30,11 +34,18 @@ pub struct TableChoice {
     pub into_table: TableName,
 }
 
-/// What was restored.
+/// After so many frames of the table it is noted how far it has got.
+const PARTS_BETWEEN_NOTES: u64 = 128;
+
+/// What was restored, this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredTable {
     /// Entities of the full backup and changes of the others.
     pub items: u64,
+    /// How many of them are changes.
+    pub changes: u64,
+    /// Whether an earlier attempt had begun.
+    pub resumed: bool,
     /// Secondary indexes that were declared; the store builds them.
     pub indexes: u64,
     /// Unique indexes that were left out, because the store spreads tables over nodes and PartitionKey is not in them.
@@ -49,37 +60,54 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
 ) -> Result<RestoredTable, BackupError> {
     let account = store.account(&choice.into_account).await?;
     let account = account.ok_or_else(|| BackupError::NoSuchAccount(choice.into_account.clone()))?;
+    let note = Note::new(&choice.into_table, account.id);
     // Before anything is read: whoever sends a large backup learns at once that it is in vain.
-    let is_there = store.table(account.id, &choice.into_table).await?.is_some();
-    if is_there && !account.settings.contains_key(note_name(&choice.into_table).as_str()) {
+    let there = store.table(account.id, &choice.into_table).await?;
+    if there.is_some_and(|table| table.is_whole()) && !note.is_in(&account) {
         return Err(BackupError::TableExists(choice.into_table));
     }
     let reader = Reader::begin(source).await?;
-    let note = Note::new(&choice.into_table, account.id, reader.header().id);
-    note.clear_way(&*store, &account, &choice.into_table).await?;
-    let applier = Applier::new(Arc::clone(&store));
-    let declared = Declared::default();
-    let mut work = Work { store, choice, note, applier, target: None, items: 0, declared };
+    let backup = reader.header().id;
+    let begun = find_half(&*store, &account, &note, &choice.into_table, backup).await?;
+    let mut work = Work::new(store, choice, note, backup, begun);
     match work.run(reader).await {
-        Ok(()) => {
-            let (items, Declared { kept, left_out }) = (work.items, work.declared);
-            Ok(RestoredTable { items, indexes: kept, indexes_left_out: left_out })
+        Ok(Declared { kept: indexes, left_out: indexes_left_out }) => {
+            let Work { items, changes, resumed, .. } = work;
+            Ok(RestoredTable { items, changes, resumed, indexes, indexes_left_out })
         }
-        Err(error) => {
-            // What was on its way would only make what is thrown away larger.
-            work.applier = Applier::new(Arc::clone(&work.store));
-            if let Err(again) = work.discard().await {
-                return Err(BackupError::LeftOver { reason: error.to_string(), again });
+        Err(error) => Err(work.give_up(error).await),
+    }
+}
+
+/// The half that an earlier attempt with the same backup has left. Fails if any other table is there.
+async fn find_half(
+    store: &dyn Store,
+    account: &Account,
+    note: &Note,
+    name: &TableName,
+    backup: Guid,
+) -> Result<Option<(Arc<Table>, Half)>, BackupError> {
+    let Some(table) = store.table(account.id, name).await? else { return Ok(None) };
+    match table.half() {
+        Some(half) if half.backup == backup => {
+            if note.is_in(account) {
+                note.remove(store).await?;
             }
-            Err(error)
+            Ok(Some((table, half)))
         }
+        Some(half) => Err(BackupError::OtherHalf { table: name.clone(), id: half.backup }),
+        None if note.is_in(account) && is_new(store, &table).await? => {
+            drop_if_there(store, table.id).await?;
+            Ok(None)
+        }
+        None => Err(BackupError::TableExists(name.clone())),
     }
 }
 
 /// A table that is being filled.
 #[derive(Debug)]
 struct Target {
-    table: Arc<Table>,
+    table: TableId,
     /// The table in the backup, as the last catalogue has it.
     saved: Table,
 }
@@ -90,49 +118,78 @@ struct Work {
     note: Note,
     applier: Applier,
     target: Option<Target>,
+    /// The half of an earlier attempt, until the backup comes to its place.
+    begun: Option<TableId>,
+    resumed: bool,
+    /// What the mark of the table says, or is going to say.
+    half: Half,
     items: u64,
-    declared: Declared,
+    changes: u64,
 }
 
 impl Work {
-    async fn run<R: AsyncRead + Unpin>(&mut self, first: Reader<R>) -> Result<(), BackupError> {
+    fn new(
+        store: Arc<dyn Store>,
+        choice: TableChoice,
+        note: Note,
+        backup: Guid,
+        begun: Option<(Arc<Table>, Half)>,
+    ) -> Self {
+        let applier = Applier::new(Arc::clone(&store));
+        let empty = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
+        let (begun, half) = begun.map_or((None, empty), |(table, half)| (Some(table.id), half));
+        let (target, resumed) = (None, begun.is_some());
+        Self { store, choice, note, applier, target, begun, resumed, half, items: 0, changes: 0 }
+    }
+
+    async fn run<R: AsyncRead + Unpin>(
+        &mut self,
+        first: Reader<R>,
+    ) -> Result<Declared, BackupError> {
         let mut before: Option<Header> = None;
         let mut next = Some(first);
+        let mut file = 0;
         while let Some(mut reader) = next {
             check_header(before.as_ref(), reader.header())?;
-            self.file(&mut reader).await?;
+            self.file(file, &mut reader).await?;
             self.applier.settle().await?;
             before = Some(reader.header().clone());
             next = Reader::begin_if_any(reader.into_inner()).await?;
+            file += 1;
         }
-        let Some(target) = &self.target else {
+        if self.begun.is_some() {
+            return Err(BackupError::OtherChain(self.choice.into_table.clone()));
+        }
+        let Some(Target { table, saved }) = self.target.as_ref() else {
             let (account, table) = (&self.choice.from_account, &self.choice.from_table);
             return Err(BackupError::NoSuchTable {
                 account: account.clone(),
                 table: table.clone(),
             });
         };
-        self.store.set_policies(target.table.id, target.saved.policies.clone()).await?;
-        ttl::set(&*self.store, target.table.id, target.saved.ttl.as_ref()).await?;
-        let declared =
-            indexes::declare(&*self.store, target.table.id, &target.saved.indexes).await?;
-        self.declared = declared;
-        self.note.remove(&*self.store).await?;
-        Ok(())
+        ttl::set(&*self.store, *table, saved.ttl.as_ref()).await?;
+        let declared = indexes::declare(&*self.store, *table, &saved.indexes).await?;
+        self.check_mark().await?;
+        self.store.set_policies(*table, saved.policies.clone()).await?;
+        Ok(declared)
     }
 
     async fn file<R: AsyncRead + Unpin>(
         &mut self,
+        file: u32,
         reader: &mut Reader<R>,
     ) -> Result<(), BackupError> {
         let (mut account, mut found) = (None, None);
         let mut aimed = false;
+        let (reading, mut parts) = (reader.header().id, 0);
+        let mut unnoted = 0;
         loop {
             let part = reader.next().await?;
+            parts += 1;
             let is_catalogue =
                 matches!(part, Part::Accounts(_) | Part::Tables(_) | Part::Queues(_));
             if !is_catalogue && !std::mem::replace(&mut aimed, true) {
-                self.aim(found.take()).await?;
+                self.aim(file, reading, found.take()).await?;
             }
             match part {
                 Part::Accounts(accounts) => {
@@ -148,24 +205,50 @@ impl Work {
                     found = found.or(tables.into_iter().find(wanted));
                 }
                 Part::End(_) => return Ok(()),
-                part => self.part(part).await?,
+                part => {
+                    let reached = Place { file: self.half.file, parts: self.half.parts };
+                    if reached < (Place { file, parts }) && self.part(part).await? {
+                        unnoted += 1;
+                    }
+                    if unnoted == PARTS_BETWEEN_NOTES {
+                        unnoted = 0;
+                        self.applier.settle().await?;
+                        self.mark(Half { file, parts, ..self.half }).await?;
+                    }
+                }
             }
         }
     }
 
-    /// Makes the new table for the one that this backup has. If it is another one than that of the backup
-    /// before, the old one was dropped in between, and so is what was restored of it.
-    async fn aim(&mut self, saved: Option<Table>) -> Result<(), BackupError> {
+    /// Makes the new table for the one that this backup has, or goes on with the half that is there. If it is another one than
+    /// that of the backup before, the old one was dropped in between, and so is what was restored of it.
+    async fn aim(
+        &mut self,
+        file: u32,
+        reading: Guid,
+        saved: Option<Table>,
+    ) -> Result<(), BackupError> {
+        if let Some(table) = self.begun {
+            if file < self.half.file {
+                return Ok(());
+            }
+            let other = || BackupError::OtherChain(self.choice.into_table.clone());
+            let saved = saved.filter(|_| reading == self.half.reading).ok_or_else(other)?;
+            self.begun = None;
+            self.target = Some(Target { table, saved });
+            return self.mark(Half { attempt: self.half.attempt + 1, ..self.half }).await;
+        }
         let known = self.target.as_ref().map(|target| target.saved.id);
         if known != saved.as_ref().map(|saved| saved.id) {
             self.discard().await?;
         }
         let Some(saved) = saved else { return Ok(()) };
+        let half = Half { reading, file, parts: 0, ..self.half };
         if let Some(target) = &mut self.target {
             target.saved = saved;
-            return Ok(());
+            return self.mark(half).await;
         }
-        self.note.write(&*self.store, None).await?;
+        self.note.write(&*self.store).await?;
         let (name, placement) = (&self.choice.into_table, saved.placement.clone());
         let created = self.store.create_table(self.note.account, name, placement).await;
         let table = match created {
@@ -176,15 +259,45 @@ impl Work {
             }
             Err(error) => return Err(error.into()),
         };
-        let id = table.id;
-        self.target = Some(Target { table, saved });
-        self.note.write(&*self.store, Some(id)).await?;
+        self.store.set_policies(table.id, half.policies()).await?;
+        if !is_new(&*self.store, &table).await? {
+            // Somebody has written to it before the mark was there: it is theirs.
+            self.store.set_policies(table.id, Vec::new()).await?;
+            self.note.remove(&*self.store).await?;
+            return Err(BackupError::TableExists(name.clone()));
+        }
+        self.half = half;
+        self.target = Some(Target { table: table.id, saved });
+        self.note.remove(&*self.store).await?;
         Ok(())
     }
 
-    async fn part(&mut self, part: Part) -> Result<(), BackupError> {
-        let Some(target) = &self.target else { return Ok(()) };
-        let (table, saved) = (target.table.id, target.saved.id);
+    /// Notes how far the table has got.
+    async fn mark(&mut self, half: Half) -> Result<(), BackupError> {
+        self.check_mark().await?;
+        if let Some(target) = &self.target {
+            self.store.set_policies(target.table, half.policies()).await?;
+        }
+        self.half = half;
+        Ok(())
+    }
+
+    /// Whether the table is still there as this attempt has left it: through another server, somebody may have begun another
+    /// one, or dropped the table.
+    async fn check_mark(&self) -> Result<(), BackupError> {
+        let table = self.store.table(self.note.account, &self.choice.into_table).await?;
+        let is_ours = |table: &Table| {
+            let known = self.target.as_ref().is_some_and(|target| target.table == table.id);
+            known && table.half() == Some(self.half)
+        };
+        if table.is_some_and(|table| is_ours(&table)) { Ok(()) } else { Err(BackupError::Busy) }
+    }
+
+    /// Whether anything of it belongs into the table.
+    async fn part(&mut self, part: Part) -> Result<bool, BackupError> {
+        let Some(target) = &self.target else { return Ok(false) };
+        let (table, saved) = (target.table, target.saved.id);
+        let before = self.items;
         match part {
             Part::Entities(frame) if frame.table == saved => {
                 self.items += frame.count;
@@ -195,61 +308,62 @@ impl Work {
             Part::Changes(changes) => {
                 for change in changes.into_iter().filter(|change| change.table == saved) {
                     self.items += 1;
+                    self.changes += 1;
                     self.applier.change(table, change).await?;
                 }
             }
             _ => {}
         }
-        Ok(())
+        Ok(before < self.items)
+    }
+
+    /// Drops what was made if the backup is not in order. Whatever else was in the way may be gone when the same is tried again.
+    async fn give_up(mut self, error: BackupError) -> BackupError {
+        // What was on its way would only make what is thrown away larger.
+        self.applier = Applier::new(Arc::clone(&self.store));
+        match error {
+            BackupError::TableExists(_) | BackupError::Busy => error,
+            BackupError::Store(_) | BackupError::File(FileError::Io(_))
+                if self.begun.is_some() || self.target.is_some() =>
+            {
+                let table = self.choice.into_table;
+                BackupError::Halted { reason: error.to_string(), table }
+            }
+            error => match self.discard().await {
+                Ok(()) => error,
+                Err(again) => BackupError::LeftOver { reason: error.to_string(), again },
+            },
+        }
     }
 
     /// Takes back what was made.
     async fn discard(&mut self) -> Result<(), StoreError> {
-        let Some(target) = self.target.take() else { return Ok(()) };
-        self.items = 0;
-        drop_if_there(&*self.store, target.table.id).await?;
-        self.note.remove(&*self.store).await
+        let made = self.target.take().map(|target| target.table);
+        let Some(table) = self.begun.take().or(made) else { return Ok(()) };
+        (self.items, self.changes) = (0, 0);
+        drop_if_there(&*self.store, table).await
     }
 }
 
-/// What is kept beside the new table until it is whole: backup and table, in the settings of its account; the backup
-/// alone until the table is made.
+/// What is kept in the settings of the account while a table is there and not marked yet.
 #[derive(Debug)]
 struct Note {
     account: AccountId,
     setting: String,
-    backup: Guid,
 }
 
 impl Note {
-    fn new(table: &TableName, account: AccountId, backup: Guid) -> Self {
-        Self { account, setting: note_name(table), backup }
+    fn new(table: &TableName, account: AccountId) -> Self {
+        Self { account, setting: format!("restoring {}", table.folded().as_str()) }
     }
 
-    fn value(&self, table: Option<TableId>) -> Box<[u8]> {
-        let table = table.map(|table| table.0.to_le_bytes());
-        [&self.backup.0[..], table.as_ref().map_or(&[], |table| &table[..])].concat().into()
+    fn is_in(&self, account: &Account) -> bool {
+        account.settings.contains_key(self.setting.as_str())
     }
 
-    /// Fails if the table is there, unless an earlier attempt with the same backup has left it.
-    async fn clear_way(
-        &self,
-        store: &dyn Store,
-        account: &Account,
-        name: &TableName,
-    ) -> Result<(), BackupError> {
-        let Some(table) = store.table(self.account, name).await? else { return Ok(()) };
-        let note = account.settings.get(self.setting.as_str());
-        let is_named = note == Some(&self.value(Some(table.id)));
-        if !is_named && (note != Some(&self.value(None)) || !is_new(store, &table).await?) {
-            return Err(BackupError::TableExists(name.clone()));
-        }
-        drop_if_there(store, table.id).await?;
-        Ok(())
-    }
-
-    async fn write(&self, store: &dyn Store, table: Option<TableId>) -> Result<(), StoreError> {
-        store.set_account_setting(self.account, &self.setting, Some(self.value(table))).await
+    async fn write(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let value = Some(Box::default());
+        store.set_account_setting(self.account, &self.setting, value).await
     }
 
     async fn remove(&self, store: &dyn Store) -> Result<(), StoreError> {
@@ -264,10 +378,6 @@ async fn is_new(store: &dyn Store, table: &Table) -> Result<bool, StoreError> {
     scan.limit = 1;
     let page = store.scan(table.id, scan).await?;
     Ok(bare && page.rows.is_empty() && page.next.is_none())
-}
-
-fn note_name(table: &TableName) -> String {
-    format!("restoring {}", table.folded().as_str())
 }
 
 async fn drop_if_there(store: &dyn Store, table: TableId) -> Result<(), StoreError> {

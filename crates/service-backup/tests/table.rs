@@ -2,11 +2,15 @@
 
 mod support;
 
-use rowhouse_service_backup::{BackupError, TableChoice};
+use rowhouse_service_backup::{BackupError, TableChoice, restore_table};
 use rowhouse_store::Table;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use support::{DAY, World, header};
-use tokio::io::AsyncReadExt as _;
+use support::{DAY, World};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 fn choice(from: (&str, &str), into: (&str, &str)) -> TableChoice {
     TableChoice {
@@ -115,48 +119,163 @@ async fn half_a_backup_leaves_nothing() {
     }
 }
 
-/// A server that is killed cannot take anything back; the next attempt knows what it may throw away.
+/// What a client sends whose connection breaks after so many bytes.
+fn broken_off(bytes: &[u8], after: usize) -> impl AsyncRead + Unpin {
+    struct Broken;
+    impl AsyncRead for Broken {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
+    bytes[..after].chain(Broken)
+}
+
+/// Wherever the connection breaks, nothing half is taken for a table, and the same goes on.
 #[tokio::test]
-async fn what_a_kill_has_left_is_begun_again() {
+async fn a_restore_that_was_broken_off_goes_on() {
+    let world = World::new(1);
+    world.fill().await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = world.full().await;
+    let people = world.find("first", "People").await.unwrap();
+    for n in 0..40 {
+        world.put(people.id, "new", &format!("{n}"), n).await;
+        world.put(people.id, "p0", "0000", n).await;
+        if n % 3 == 0 {
+            world.delete(people.id, "new", &format!("{n}")).await;
+        }
+    }
+    let chain = [full.clone(), world.since(&full).await].concat();
+    let then = world.entities(people.id).await;
+    let into = ("second", "Old");
+    let before = world.dump().await;
+    let mut resumed = 0;
+    for after in (0..chain.len()).step_by(61) {
+        let broken = broken_off(&chain, after);
+        let failed = world.service().restore_table(choice(PEOPLE, into), broken).await.unwrap_err();
+        let half = world.find(into.0, into.1).await;
+        let is_kept = matches!(failed, BackupError::Halted { .. });
+        assert_eq!(half.is_some(), is_kept, "{after}: {failed}");
+        assert!(half.is_none_or(|table| !table.is_whole()), "{after}");
+        let restored = world.service().restore_table(choice(PEOPLE, into), &chain[..]).await;
+        let restored = restored.unwrap();
+        assert_eq!(restored.resumed, is_kept, "{after}");
+        resumed += usize::from(is_kept);
+        let table = world.find(into.0, into.1).await.unwrap();
+        assert!(table.is_whole() && table.policies == people.policies, "{after}");
+        assert_eq!(world.entities(table.id).await, then, "{after}");
+        world.store.drop_table(table.id).await.unwrap();
+        assert_eq!(world.dump().await, before, "{after}: nothing else is left");
+    }
+    assert!(resumed > 10, "{resumed}");
+}
+
+/// What is in the table already is not written again, and only what was is counted.
+#[tokio::test]
+async fn a_large_table_goes_on_where_it_was() {
+    const ENTITIES: u64 = 600;
+    let world = World::new(1);
+    world.fill().await;
+    let large = world.table("first", "Large").await;
+    for n in 0..ENTITIES {
+        world.put_large(large.id, "p", &format!("{n:04}"), 60_000).await;
+    }
+    let then = world.entities(large.id).await;
+    let backup = world.full().await;
+    let into = ("second", "Old");
+    let restore = || choice(("first", "Large"), into);
+    let broken = broken_off(&backup, backup.len() * 9 / 10);
+    world.service().restore_table(restore(), broken).await.unwrap_err();
+    let half = world.find(into.0, into.1).await.unwrap();
+    assert!(half.half().is_some_and(|half| half.parts > 128), "{half:?}");
+    let restored = world.service().restore_table(restore(), &backup[..]).await.unwrap();
+    assert!(restored.resumed && restored.items < ENTITIES / 2, "{restored:?}");
+    let whole = world.find(into.0, into.1).await.unwrap();
+    assert_eq!((whole.id, whole.is_whole()), (half.id, true));
+    assert_eq!(world.entities(whole.id).await, then);
+}
+
+/// A half that was begun with other incremental backups is not gone on with.
+#[tokio::test]
+async fn a_half_of_other_backups_is_told_from_this_one() {
+    let world = World::new(1);
+    world.fill().await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = world.full().await;
+    let people = world.find("first", "People").await.unwrap();
+    let then = world.entities(people.id).await;
+    world.put(people.id, "more", "", 1).await;
+    let [first, second] = [world.since(&full).await, world.since(&full).await];
+    let into = ("second", "Old");
+    let restore =
+        async |bytes: &[u8]| world.service().restore_table(choice(PEOPLE, into), bytes).await;
+    let begin = async |bytes: &[u8]| {
+        let broken = broken_off(bytes, bytes.len() - 8);
+        let halted = world.service().restore_table(choice(PEOPLE, into), broken).await;
+        assert!(matches!(halted, Err(BackupError::Halted { .. })), "{halted:?}");
+    };
+    for other in [full.clone(), [full.clone(), second].concat()] {
+        begin(&[&full[..], &first].concat()).await;
+        let refused = restore(&other).await;
+        assert!(matches!(refused, Err(BackupError::OtherChain(_))), "{refused:?}");
+        assert!(world.find(into.0, into.1).await.is_none());
+    }
+    begin(&full).await;
+    let refused = restore(&world.full().await).await;
+    assert!(matches!(refused, Err(BackupError::OtherHalf { .. })), "{refused:?}");
+    assert!(restore(&full).await.unwrap().resumed);
+    let whole = world.find(into.0, into.1).await.unwrap();
+    assert_eq!(world.entities(whole.id).await, then);
+    let again = restore(&full).await;
+    assert!(matches!(again, Err(BackupError::TableExists(_))), "it is whole now: {again:?}");
+}
+
+/// An attempt does not go on when another server has begun a later one.
+#[tokio::test]
+async fn of_two_attempts_the_later_one_ends() {
     let world = World::new(1);
     world.fill().await;
     let backup = world.full().await;
     let into = ("second", "Old");
-    let (before_end, _) = backup.split_at(backup.len() - 100);
-    let (mut client, server) = tokio::io::duplex(1 << 20);
-    tokio::io::AsyncWriteExt::write_all(&mut client, before_end).await.unwrap();
-    let restore = world.service().restore_table(choice(PEOPLE, into), server.take(u64::MAX));
-    let killed = tokio::time::timeout(Duration::from_millis(300), restore).await;
-    assert!(killed.is_err(), "it waits for the rest");
-    let half = world.find(into.0, into.1).await.expect("it was being filled");
-
-    let other = world.full().await;
-    let refused = world.service().restore_table(choice(PEOPLE, into), &other[..]).await;
-    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
-    world.service().restore_table(choice(PEOPLE, into), &backup[..]).await.unwrap();
-    let whole = world.find(into.0, into.1).await.unwrap();
-    assert_ne!(whole.id, half.id);
-    assert_eq!(world.entities(whole.id).await.len(), 300);
-    let again = world.service().restore_table(choice(PEOPLE, into), &backup[..]).await;
-    assert!(matches!(again, Err(BackupError::TableExists(_))), "it is whole now: {again:?}");
+    let (mut client, slow) = tokio::io::duplex(1 << 20);
+    let (beginning, rest) = backup.split_at(backup.len() - 8);
+    client.write_all(beginning).await.unwrap();
+    let store = || Arc::clone(&world.store);
+    let mut early = Box::pin(restore_table(store(), choice(PEOPLE, into), slow));
+    let waits = tokio::time::timeout(Duration::from_millis(300), &mut early).await;
+    assert!(waits.is_err(), "it waits for the rest");
+    let later = restore_table(store(), choice(PEOPLE, into), &backup[..]).await;
+    assert!(later.unwrap().resumed);
+    client.write_all(rest).await.unwrap();
+    drop(client);
+    let early = early.await;
+    assert!(matches!(early, Err(BackupError::Busy)), "{early:?}");
+    let table = world.find(into.0, into.1).await.unwrap();
+    assert!(table.is_whole());
+    assert_eq!(world.entities(table.id).await.len(), 300);
 }
 
-/// A server that is killed before its note names the new table has left an empty one; any other is not thrown away.
+/// A server that is killed before the new table is marked has left an empty one; any other is not thrown away.
 #[tokio::test]
-async fn a_kill_before_the_first_entity_is_begun_again() {
+async fn a_kill_before_the_mark_is_begun_again() {
     let world = World::new(1);
     world.fill().await;
     let backup = world.full().await;
     let into = ("second", "Old");
     let account = world.store.account(&"second".parse().unwrap()).await.unwrap().unwrap();
-    let id = header(&backup).await.id;
-    let note = async |table: &[u8]| {
-        let value = [&id.0[..], table].concat().into_boxed_slice();
-        world.store.set_account_setting(account.id, "restoring old", Some(value)).await.unwrap();
+    let note = async || {
+        let value = Some(Box::default());
+        world.store.set_account_setting(account.id, "restoring old", value).await.unwrap();
     };
     let restore = || world.service().restore_table(choice(PEOPLE, into), &backup[..]);
-    note(&[]).await;
     let half = world.table(into.0, into.1).await;
+    let refused = restore().await;
+    assert!(matches!(refused, Err(BackupError::TableExists(_))), "no note: {refused:?}");
+    note().await;
     world.put(half.id, "somebody", "else", 1).await;
     let refused = restore().await;
     assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
@@ -166,10 +285,6 @@ async fn a_kill_before_the_first_entity_is_begun_again() {
     let refused = restore().await;
     assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
     world.store.set_policies(half.id, Vec::new()).await.unwrap();
-    note(b"of a table").await;
-    let refused = restore().await;
-    assert!(matches!(refused, Err(BackupError::TableExists(_))), "{refused:?}");
-    note(&[]).await;
     assert_eq!(restore().await.unwrap().items, 300);
     assert_ne!(world.find(into.0, into.1).await.unwrap().id, half.id);
 }

@@ -69,6 +69,16 @@ impl TableService {
     }
 
     async fn table(&self, caller: Caller<'_>, name: &TableName) -> Result<Arc<Table>, TableError> {
-        self.store.table(caller.account, name).await?.ok_or(TableError::TableNotFound)
+        self.whole(caller.account, name).await?.ok_or(TableError::TableNotFound)
+    }
+
+    /// The table of that name. One that is being restored is not there before it is whole.
+    async fn whole(
+        &self,
+        account: AccountId,
+        name: &TableName,
+    ) -> Result<Option<Arc<Table>>, TableError> {
+        let table = self.store.table(account, name).await?;
+        Ok(table.filter(|table| table.is_whole()))
     }
 }

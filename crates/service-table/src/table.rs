@@ -33,7 +33,7 @@ impl TableService {
         loop {
             let tables = self.store.tables(caller.account, from.as_ref(), STEP + 1).await?;
             let more = tables.len() > STEP;
-            for table in tables.iter().take(STEP) {
+            for table in tables.iter().take(STEP).filter(|table| table.is_whole()) {
                 let name = table.name.as_str();
                 let wanted = filter.is_none_or(|filter| {
                     filter.matches_with(&mut |property| {
@@ -63,7 +63,7 @@ impl TableService {
         name: &TableName,
     ) -> Result<TableName, TableError> {
         caller.grant.check(Access::QueryTables, Some(name))?;
-        match self.store.table(caller.account, name).await? {
+        match self.whole(caller.account, name).await? {
             Some(table) => Ok(table.name.clone()),
             None => Err(TableError::ResourceNotFound),
         }
@@ -92,7 +92,8 @@ impl TableService {
         Ok(())
     }
 
-    /// Deletes a table with everything in it; its name is free at once.
+    /// Deletes a table with everything in it; its name is free at once. One that a restore has left half may be deleted too:
+    /// nothing else gives its name free.
     pub async fn delete_table(
         &self,
         caller: Caller<'_>,
@@ -139,7 +140,7 @@ impl TableService {
         name: &TableName,
         id: &str,
     ) -> Result<Option<StoredPolicy>, TableError> {
-        let table = self.store.table(account, name).await?;
+        let table = self.whole(account, name).await?;
         Ok(table.and_then(|table| table.policies.iter().find(|p| *p.id == *id).cloned()))
     }
 }

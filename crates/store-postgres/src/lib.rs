@@ -28,6 +28,7 @@ mod props;
 mod queue;
 mod reader;
 mod replica;
+mod rights;
 mod scan;
 mod schema;
 mod statement;

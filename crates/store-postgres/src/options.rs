@@ -157,6 +157,18 @@ pub enum OpenError {
         "the database runs with {0}=off, so answered writes may be lost; set it to on, or start with --ephemeral"
     )]
     NotDurable(&'static str),
+    /// The role may not do what a server does: every such request would fail.
+    #[error(
+        "the role {role} may not do what a server has to ({missing}); as the owner of the schema run: {grants}"
+    )]
+    Rights {
+        /// Who connects.
+        role: String,
+        /// What it may not, by name.
+        missing: String,
+        /// The statements that allow it.
+        grants: String,
+    },
     /// Written by a later release.
     #[error(
         "the database has schema {found}, which is newer than {known}, the latest that this release knows; upgrade Rowhouse"

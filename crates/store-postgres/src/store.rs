@@ -18,7 +18,7 @@ use crate::queue::write::Context;
 use crate::queue::{self, Now};
 use crate::reader::Reader;
 use crate::ticks::Tick;
-use crate::{catalogue, log, schema, statement, status, sweep};
+use crate::{catalogue, log, rights, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
 use rowhouse_query::index::IndexKeys;
@@ -93,6 +93,7 @@ impl PostgresStore {
         let pool = Pool::new(&options.url, &options)?;
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
+        rights::check(&session).await?;
         let distributed = schema::migrate(&session).await?;
         drop(session);
         let cache = Arc::new(Cache::default());

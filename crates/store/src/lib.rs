@@ -10,6 +10,7 @@ mod batch;
 mod catalogue;
 mod changes;
 mod error;
+mod half;
 mod index;
 mod queue;
 mod scan;
@@ -25,6 +26,7 @@ pub use batch::{Batch, Command, Committed, Condition, Write};
 pub use catalogue::{Account, AccountId, NewAccount, Placement, Table, TableId};
 pub use changes::{Change, Changes, ChangesWanted, Kept};
 pub use error::{BoxError, Conflict, StoreError};
+pub use half::Half;
 pub use index::{Built, EntryPlace, Extent, Index, IndexId, IndexState, Lookup, Walk, WalkPage};
 pub use queue::{
     Message, MessageAction, MessageCommand, MessagePage, MessagePlace, Metadata, Queue, QueueId,

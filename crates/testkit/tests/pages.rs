@@ -111,8 +111,14 @@ fn moving_tables() {
     terminal.set("OLD", connection(&old));
     terminal.set("NEW", connection(&new));
     symlink(binary(), terminal.here().join("rowhouse")).expect("a link can be made");
-    let azurite = root().join("crates/client/tests/data/azurite-3.37.0.json");
-    fs::copy(azurite, terminal.here().join("__azurite_db_table__.json")).expect("it is there");
+    let azurite = [
+        ("azurite-3.37.0.json", "__azurite_db_table__.json"),
+        ("azurite-3.37.0-policies.json", "guarded.json"),
+    ];
+    for (from, to) in azurite {
+        let from = root().join("crates/client/tests/data").join(from);
+        fs::copy(from, terminal.here().join(to)).expect("it is there");
+    }
     follow("move.md", &mut terminal);
 }
 

@@ -489,6 +489,50 @@ fn a_signature_is_enough() {
     assert_eq!(text(&output).lines().count(), 50, "{}", text(&output));
 }
 
+/// A file that Azurite wrote: a table with two policies, one without, and service properties.
+#[test]
+fn policies_of_azurite_are_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../client/tests/data");
+    let file = directory.path().join("azurite.json");
+    fs::copy(format!("{data}/azurite-3.37.0-policies.json"), &file).unwrap();
+    let import = |options: &[&str]| {
+        let output = run(
+            directory.path(),
+            &server,
+            &[&["import", "azurite", "azurite.json"], options].concat(),
+        );
+        (output.status.success(), text(&output))
+    };
+    let mut client = server.client();
+    let mut acl = |method: &str, body: &[u8]| {
+        let answer = client.request(method, "Guarded?comp=acl", &[], body);
+        String::from_utf8(answer.body).unwrap()
+    };
+    for _ in 0..2 {
+        let (whole, said) = import(&[]);
+        assert!(whole && said.contains("Set the access policies of 1 table."), "{said}");
+        assert!(said.contains("Left out: the service properties of the account"), "{said}");
+        let policies = acl("GET", b"");
+        for part in
+            ["<Id>readers</Id>", "2026-01-02T03:04:05.0000000Z", "<Permission>raud</Permission>"]
+        {
+            assert!(policies.contains(part), "{part}: {policies}");
+        }
+    }
+    let other =
+        "<SignedIdentifiers><SignedIdentifier><Id>mine</Id></SignedIdentifier></SignedIdentifiers>";
+    acl("PUT", other.as_bytes());
+    let (whole, said) = import(&[]);
+    assert!(!whole && said.contains("Guarded: it has other ones already"), "{said}");
+    let (whole, said) = import(&["--on-conflict", "skip"]);
+    assert!(whole && !said.contains("Set the access"), "{said}");
+    assert!(acl("GET", b"").contains("<Id>mine</Id>"));
+    assert!(import(&["--on-conflict", "replace"]).0);
+    assert!(acl("GET", b"").contains("<Id>readers</Id>"));
+}
+
 #[test]
 fn failures_are_a_sentence_that_says_what_to_do() {
     let directory = tempfile::tempdir().unwrap();

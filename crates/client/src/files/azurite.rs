@@ -1,16 +1,21 @@
 //! Azurite's data file of tables, `__azurite_db_table__.json`.
 //!
 //! It is a LokiJS database: one JSON object whose `collections` are the tables, each named `account$table`,
-//! with an object for each entity in `data`. Types stand beside the values as on the wire, but for Guids, whose
+//! with an object for each entity in `data`. `$TABLES_COLLECTION$` lists the tables with their access policies,
+//! `$SERVICES_COLLECTION$` the service properties of each account. Types stand beside the values as on the wire, but for Guids, whose
 //! text is in Base64 since Azurite 3.14. The file is read as a stream: its size does not matter.
+
+mod listed;
 
 use super::{FileRow, Rows};
 use crate::entity::Entity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rowhouse_types::Guid;
+use listed::Listed;
+use rowhouse_types::{Guid, StoredPolicy};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -26,28 +31,58 @@ const TYPE: &str = "@odata.type";
 #[derive(Debug)]
 pub struct AzuriteReader {
     tables: Vec<Arc<str>>,
+    beside: Beside,
     rows: Receiver<io::Result<FileRow>>,
+}
+
+/// Access policies, or why they cannot be read.
+pub type ReadPolicies = Result<Vec<StoredPolicy>, String>;
+
+/// What there is in the file beside the entities of the account.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// The stored access policies of each table that has some, or why they cannot be read.
+    pub policies: Vec<(Arc<str>, ReadPolicies)>,
+    /// Whether the account has service properties of its own: CORS rules, logging, metrics.
+    pub has_properties: bool,
+    /// Other accounts that have tables.
+    pub accounts: BTreeSet<String>,
 }
 
 impl AzuriteReader {
     /// Reads through the file once, to see that it is one and which tables the account has in it.
     pub fn open(path: &Path, account: &str) -> io::Result<Self> {
-        let mut tables = Vec::new();
+        let (mut tables, mut beside) = (Vec::new(), Beside::default());
         read_collections(path, account, &mut |event| {
-            if let Event::Table(table) = event {
-                tables.push(table);
+            match event {
+                Event::Table(table) => tables.push(table),
+                Event::Listed(listed) => {
+                    let table = Arc::<str>::from(listed.table.as_str());
+                    let policies = listed.policies();
+                    if policies.as_ref().map_or(true, |policies| !policies.is_empty()) {
+                        beside.policies.push((table, policies));
+                    }
+                }
+                Event::Properties => beside.has_properties = true,
+                Event::OtherAccount(account) => drop(beside.accounts.insert(account)),
+                Event::Entity(..) => {}
             }
             true
         })?;
         let (sender, rows) = sync_channel(AHEAD);
         let (path, account) = (path.to_owned(), account.to_owned());
         std::thread::spawn(move || send_rows(&path, &account, &sender));
-        Ok(Self { tables, rows })
+        Ok(Self { tables, beside, rows })
     }
 
     /// The names of the tables, also of empty ones.
     pub fn tables(&self) -> &[Arc<str>] {
         &self.tables
+    }
+
+    /// What else there is; nothing the second time.
+    pub fn take_beside(&mut self) -> Beside {
+        std::mem::take(&mut self.beside)
     }
 }
 
@@ -75,6 +110,12 @@ fn send_rows(path: &Path, account: &str, sender: &SyncSender<io::Result<FileRow>
 enum Event {
     Table(Arc<str>),
     Entity(Arc<str>, Document),
+    /// A table of the account in the list of tables.
+    Listed(Listed),
+    /// Service properties of the account.
+    Properties,
+    /// A table of that account.
+    OtherAccount(String),
 }
 
 /// Hands out what is found until there is no more or the taker wants no more.
@@ -190,24 +231,15 @@ impl<'de> Visitor<'de> for Collection<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut table = None;
+        let mut of = Of::Nothing;
         while let Some(member) = map.next_key::<String>()? {
-            match (member.as_str(), &table) {
-                ("name", _) => {
+            match member.as_str() {
+                "name" => {
                     self.0.found = true;
-                    let name: String = map.next_value()?;
-                    table = match name.split_once('$') {
-                        Some((account, table)) if account == self.0.account => {
-                            Some(Arc::<str>::from(table))
-                        }
-                        _ => None,
-                    };
-                    if let Some(table) = &table {
-                        self.0.hand_out(Event::Table(table.clone()))?;
-                    }
+                    of = self.0.named(&map.next_value::<String>()?)?;
                 }
-                ("data", Some(table)) => {
-                    map.next_value_seed(Documents { table, reading: self.0 })?;
+                "data" if !matches!(of, Of::Nothing) => {
+                    map.next_value_seed(Documents { of: &of, reading: self.0 })?;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -216,9 +248,48 @@ impl<'de> Visitor<'de> for Collection<'_, '_> {
     }
 }
 
-/// The entities of a table.
+/// What the objects of a collection are.
+enum Of {
+    /// Entities of this table.
+    Table(Arc<str>),
+    /// Tables.
+    Tables,
+    /// Service properties.
+    Services,
+    /// Nothing that matters.
+    Nothing,
+}
+
+impl Reading<'_> {
+    /// What the collection of that name is of.
+    fn named<E: serde::de::Error>(&mut self, name: &str) -> Result<Of, E> {
+        match (name, name.split_once('$')) {
+            ("$TABLES_COLLECTION$", _) => Ok(Of::Tables),
+            ("$SERVICES_COLLECTION$", _) => Ok(Of::Services),
+            (_, Some((account, table))) if account == self.account => {
+                let table = Arc::<str>::from(table);
+                self.hand_out(Event::Table(table.clone()))?;
+                Ok(Of::Table(table))
+            }
+            (_, Some((account, _))) if !account.is_empty() => {
+                self.hand_out(Event::OtherAccount(account.to_owned()))?;
+                Ok(Of::Nothing)
+            }
+            _ => Ok(Of::Nothing),
+        }
+    }
+}
+
+/// The service properties of an account.
+#[derive(serde::Deserialize)]
+struct Properties {
+    #[serde(default, rename = "accountName")]
+    account: String,
+}
+
+/// The objects of a collection.
 struct Documents<'r, 't> {
-    table: &'r Arc<str>,
+    of: &'r Of,
     reading: &'r mut Reading<'t>,
 }
 
@@ -234,12 +305,31 @@ impl<'de> Visitor<'de> for Documents<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of entities")
+        f.write_str("a list of objects")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(document) = list.next_element()? {
-            self.reading.hand_out(Event::Entity(self.table.clone(), document))?;
+        match self.of {
+            Of::Table(table) => {
+                while let Some(document) = list.next_element()? {
+                    self.reading.hand_out(Event::Entity(table.clone(), document))?;
+                }
+            }
+            Of::Tables => {
+                while let Some(listed) = list.next_element::<Listed>()? {
+                    if listed.account == self.reading.account {
+                        self.reading.hand_out(Event::Listed(listed))?;
+                    }
+                }
+            }
+            Of::Services => {
+                while let Some(properties) = list.next_element::<Properties>()? {
+                    if properties.account == self.reading.account {
+                        self.reading.hand_out(Event::Properties)?;
+                    }
+                }
+            }
+            Of::Nothing => while list.next_element::<IgnoredAny>()?.is_some() {},
         }
         Ok(())
     }

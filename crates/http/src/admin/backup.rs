@@ -6,7 +6,8 @@ use super::token::Bearer;
 use crate::Request;
 use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use rowhouse_service_backup::{
-    BackupError, BackupService, Base, Estimate, FileError, TableChoice, Taking, Totals,
+    BackupError, BackupService, Base, Estimate, FileError, RestoredTable, TableChoice, Taking,
+    Totals,
 };
 use rowhouse_types::{AccountName, Guid, TableName};
 use serde::Serialize;
@@ -80,6 +81,8 @@ struct RestoredBody<'a> {
     account: &'a str,
     table: &'a str,
     items: u64,
+    changes: u64,
+    resumed: bool,
 }
 
 /// Restores a table out of the backups in the body, one behind the other.
@@ -92,8 +95,9 @@ pub(super) async fn restore(
     let choice = choice(account, table, request.uri())?;
     let source = Received::new(request.into_body());
     let restored = service.restore_table(choice, source).await.map_err(|error| problem(&error))?;
-    let body =
-        RestoredBody { account: account.as_str(), table: table.as_str(), items: restored.items };
+    let RestoredTable { items, changes, resumed, .. } = restored;
+    let (account, table) = (account.as_str(), table.as_str());
+    let body = RestoredBody { account, table, items, changes, resumed };
     Ok(json(StatusCode::OK, &body))
 }
 
@@ -158,14 +162,16 @@ fn problem(error: &BackupError) -> Problem {
         E::ChangesNotKept => with(StatusCode::CONFLICT, "ChangesNotKept"),
         E::NoSuchAccount(_) => with(StatusCode::NOT_FOUND, "AccountNotFound"),
         E::NoSuchTable { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
-        E::TableExists(_) => with(StatusCode::CONFLICT, "TableExists"),
+        E::TableExists(_) | E::OtherHalf { .. } | E::OtherChain(_) => {
+            with(StatusCode::CONFLICT, "TableExists")
+        }
         E::NotEmpty | E::OtherRestore { .. } => with(StatusCode::CONFLICT, "NotEmpty"),
         E::File(FileError::Io(_)) => Problem::bad("The body ended early."),
         E::File(_) | E::NotFull { .. } | E::Chain { .. } | E::OtherOrigin { .. } | E::Changed => {
             with(StatusCode::BAD_REQUEST, "BadBackup")
         }
         E::Sink(_) => with(StatusCode::SERVICE_UNAVAILABLE, "NotTaken"),
-        E::Store(_) | E::LeftOver { .. } => {
+        E::Store(_) | E::LeftOver { .. } | E::Halted { .. } => {
             tracing::error!(%error, "backup or restore failed");
             with(StatusCode::SERVICE_UNAVAILABLE, "Unavailable")
         }

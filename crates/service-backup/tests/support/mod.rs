@@ -76,6 +76,14 @@ impl World {
         self.write(table, partition, row, Write::Put(record(n))).await;
     }
 
+    /// An entity of about so many bytes.
+    pub(crate) async fn put_large(&self, table: TableId, partition: &str, row: &str, bytes: usize) {
+        let mut builder = RecordBuilder::new();
+        builder.push("Data", ValueRef::Binary(&vec![7; bytes])).unwrap();
+        let record = builder.finish(Timestamp::EDM_MIN);
+        self.write(table, partition, row, Write::Put(record)).await;
+    }
+
     pub(crate) async fn delete(&self, table: TableId, partition: &str, row: &str) {
         self.write(table, partition, row, Write::Delete).await;
     }

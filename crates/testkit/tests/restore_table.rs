@@ -1,0 +1,157 @@
+//! A single table restored into a running server with the built binary, while command and server are killed.
+
+#![cfg(unix)]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rowhouse_env::{Random, SeededRandom};
+use rowhouse_testkit::{Client, TestPostgres, TestServer, binary, seed};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// So many times something is killed; then it is let go on to its end.
+const KILLS: usize = 8;
+const ENTITIES: usize = 700;
+const RESUMED: &str = "(the rest of an earlier attempt)";
+
+fn ask(server: &TestServer, arguments: &[&str], file: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments).arg(file);
+    command.arg("--admin").arg(format!("http://{}", server.admin_address()));
+    command.arg("--admin-token-file").arg(server.data().join("admin-token"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn restore(server: &TestServer, file: &Path, renamed: &str) -> Child {
+    let mut command = ask(server, &["restore", "--table", renamed], file);
+    command.spawn().expect("it can be started")
+}
+
+/// Whether it succeeded, and what it said.
+fn ended(child: Child) -> (bool, String) {
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.success(), text)
+}
+
+/// More than the frames after which it is noted how far a restore has got, and nothing that could be compressed.
+fn fill(client: &mut Client, chance: &SeededRandom) {
+    client.create_table("Noise");
+    for row in 0..ENTITIES {
+        let mut noise = vec![0; 40 * 1024];
+        chance.fill(&mut noise);
+        let entity = json!({
+            "PartitionKey": format!("p{}", row % 3), "RowKey": format!("{row:04}"),
+            "Noise@odata.type": "Edm.Binary", "Noise": STANDARD.encode(noise),
+        });
+        assert_eq!(client.insert("Noise", &entity).expect("answered").status, 204);
+    }
+}
+
+/// Every entity with its Timestamp and ETag.
+fn contents(client: &mut Client, table: &str) -> Vec<Value> {
+    let mut entities = client.query(table, "");
+    for entity in &mut entities {
+        let members = entity.as_object_mut().expect("an entity");
+        members.retain(|name, _| name == "odata.etag" || !name.starts_with("odata."));
+    }
+    entities
+}
+
+/// Nobody takes the half for a table.
+fn is_hidden(client: &mut Client) {
+    let mut get = |path: &str| client.request("GET", path, &[], b"");
+    assert_eq!(get("Again()").status, 404);
+    assert_eq!(get("Tables('Again')").status, 404);
+    let tables = get("Tables");
+    let names = String::from_utf8_lossy(&tables.body);
+    assert!(names.contains("Noise") && !names.contains("Again"), "{names}");
+    let entity = json!({ "PartitionKey": "p", "RowKey": "mine" });
+    assert_eq!(client.insert("Again", &entity).expect("answered").status, 404);
+}
+
+fn killed(mut server: TestServer) {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let chance = SeededRandom::new(seed());
+    let any = |below: u32| {
+        let mut bytes = [0; 4];
+        chance.fill(&mut bytes);
+        u32::from_le_bytes(bytes) % below
+    };
+    fill(&mut server.client(), &chance);
+    let file = directory.path().join("backup.rhb");
+    let (taken, said) = ended(ask(&server, &["backup"], &file).spawn().expect("it starts"));
+    assert!(taken, "{said}");
+    let expected = contents(&mut server.client(), "Noise");
+    let started = Instant::now();
+    let (whole, said) = ended(restore(&server, &file, "Noise=Before"));
+    assert!(whole && said.contains(&format!(": {ENTITIES} entities.")), "{said}");
+    let longest = u32::try_from(started.elapsed().as_millis()).expect("it is short");
+
+    let (mut kills, mut begun) = (0, 0);
+    loop {
+        let mut child = restore(&server, &file, "Noise=Again");
+        if kills < KILLS {
+            std::thread::sleep(Duration::from_millis(any(longest).into()));
+            if child.try_wait().expect("it can be asked").is_none() {
+                kills += 1;
+                if any(2) == 0 {
+                    child.kill().expect("it can be killed");
+                    ended(child);
+                } else {
+                    server.kill();
+                    let (whole, said) = ended(child);
+                    assert!(!whole && !said.is_empty(), "{said}");
+                    begun += usize::from(said.contains("give the same command again to go on"));
+                    server.restart();
+                }
+                is_hidden(&mut server.client());
+                continue;
+            }
+        }
+        match ended(child) {
+            (true, said) => {
+                println!("{kills} kills, {begun} of them of a server that was receiving: {said}");
+                assert!(said.contains("Noise as devstoreaccount1/Again"), "{said}");
+                assert_eq!(contents(&mut server.client(), "Again"), expected);
+                if kills == KILLS {
+                    break;
+                }
+                let deleted = server.client().delete("Tables('Again')", "*").expect("answered");
+                assert_eq!(deleted.status, 204);
+            }
+            // The server has not noticed yet that the one before is gone.
+            (false, said) => assert!(said.contains("nother backup or restore"), "{said}"),
+        }
+    }
+    let (again, said) = ended(restore(&server, &file, "Noise=Again"));
+    assert!(!again && said.contains("There is a table Again already"), "{said}");
+
+    // Once for certain: the server is killed when it has noted its place.
+    let child = restore(&server, &file, "Noise=Last");
+    std::thread::sleep(Duration::from_millis(u64::from(longest) * 9 / 10));
+    server.kill();
+    let (ended_before, _) = ended(child);
+    server.restart();
+    if !ended_before {
+        let (whole, said) = ended(restore(&server, &file, "Noise=Last"));
+        assert!(whole, "{said}");
+        println!("{said}");
+        assert!(said.contains(RESUMED), "{said}");
+    }
+    assert_eq!(contents(&mut server.client(), "Last"), expected);
+}
+
+#[test]
+fn a_table_goes_on_after_kills() {
+    killed(TestServer::start());
+}
+
+#[test]
+fn a_table_goes_on_after_kills_on_postgres() {
+    let postgres = TestPostgres::start();
+    killed(TestServer::start_with_store(&postgres.create_database()));
+}
