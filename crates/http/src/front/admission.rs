@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// How long a scan waits for its turn.
 const SCAN_WAIT: Duration = Duration::from_secs(2);
-/// How many scans may wait for each that may run.
-const WAITING_PER_SCAN: usize = 4;
+/// How many scans may wait for each that may run. One that has its turn still counts until it wakes up, when whoever was served may have
+/// asked again.
+const WAITING_PER_SCAN: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -66,6 +67,8 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
+    use std::task::Poll;
 
     #[tokio::test]
     async fn scans_that_wait_take_no_place_of_others() {
@@ -84,12 +87,40 @@ mod tests {
         }
         assert!(admission.enter(account, false).await.is_err(), "an eighth is kept for others");
         let at_once = scans.iter().filter(|scan| scan.is_finished()).count();
-        assert_eq!(at_once, 20 - WAITING_PER_SCAN, "more may not wait");
+        let may_wait = WAITING_PER_SCAN - WAITING_PER_SCAN / 8;
+        assert_eq!(at_once, 20 - may_wait, "more may not wait: an eighth is kept for others");
         drop((running, points));
         let mut served = 0;
         for scan in scans {
             served += usize::from(scan.await.unwrap());
         }
-        assert_eq!(served, WAITING_PER_SCAN, "who waited gets a turn, one after the other");
+        assert_eq!(served, may_wait, "who waited gets a turn, one after the other");
+    }
+
+    /// Scans that end at one moment are followed by as many before those who waited have woken up.
+    #[tokio::test]
+    async fn as_many_connections_as_wait_and_run_are_all_served() {
+        let (admission, account) = (Arc::new(Admission::new(512, 16)), AccountId(1));
+        let ask = || {
+            let admission = Arc::clone(&admission);
+            tokio::spawn(async move { admission.enter(account, true).await })
+        };
+        let first: Vec<_> = (0..64).map(|_| ask()).collect();
+        tokio::task::yield_now().await;
+        let (running, waiting): (Vec<_>, Vec<_>) =
+            first.into_iter().partition(tokio::task::JoinHandle::is_finished);
+        assert_eq!((running.len(), waiting.len()), (14, 50));
+        let mut tickets = Vec::new();
+        for scan in running {
+            tickets.push(scan.await.unwrap().unwrap());
+        }
+        let asked_again = tickets.len();
+        drop(tickets);
+        let mut again: Vec<_> =
+            (0..asked_again).map(|_| Box::pin(admission.enter(account, true))).collect();
+        for scan in &mut again {
+            let looked = poll_fn(|cx| Poll::Ready(scan.as_mut().poll(cx))).await;
+            assert!(!matches!(looked, Poll::Ready(Err(_))), "none is refused");
+        }
     }
 }
