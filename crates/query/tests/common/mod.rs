@@ -6,7 +6,8 @@ pub(crate) mod naive;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use rowhouse_query::{Call, Comparison, Expr, Test, Text};
+use rowhouse_query::index::IndexKeys;
+use rowhouse_query::{Call, Comparison, Expr, Filter, Test, Text};
 use rowhouse_types::{Guid, Record, RecordBuilder, Row, Timestamp, Value};
 use std::fmt::Write;
 
@@ -289,4 +290,14 @@ pub(crate) fn literal_text(value: &Value) -> String {
             format!("X'{hex}'")
         }
     }
+}
+
+/// A filter that is one.
+pub(crate) fn filter(text: &str) -> Filter {
+    Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).expect("not blank")
+}
+
+/// An index over these properties.
+pub(crate) fn keys(properties: &[&str], unique: bool) -> IndexKeys {
+    IndexKeys { properties: properties.iter().map(|name| (*name).into()).collect(), unique }
 }
