@@ -18,6 +18,7 @@ mod filter;
 mod frozen;
 mod index;
 mod key;
+mod lanes;
 mod load;
 mod log;
 mod membership;

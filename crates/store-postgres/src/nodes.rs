@@ -5,6 +5,7 @@
 //! cluster there is one pool. What is asked of each shard is counted on the way.
 
 use crate::fault::Fault;
+use crate::lanes::Shared;
 use crate::load::{Counters, Kind, Meter, SEVERAL, Totals};
 use crate::options::Options;
 use crate::pool::{Pool, Session};
@@ -114,6 +115,16 @@ impl Nodes {
         let session = self.session_on(shard.and_then(|shard| map.holder(shard))).await?;
         let counters = shard.map_or(&self.several, |shard| &shard.counters);
         Ok((session, Meter::start(counters, kind)))
+    }
+
+    /// As [`Nodes::session_at`], beside others: for reading one entity. None if there is no such connection at the moment.
+    pub(crate) fn shared_at(&self, home: i64) -> Option<(Shared, Meter)> {
+        let map = self.map();
+        let shard = map.shard(home);
+        let node = shard.and_then(|shard| map.holder(shard)).filter(|node| node.is_usable());
+        let lane = node.map_or(&self.first, |node| &node.pool).shared()?;
+        let counters = shard.map_or(&self.several, |shard| &shard.counters);
+        Some((lane, Meter::start(counters, Kind::Read)))
     }
 
     /// A connection for reading many partitions: to one node after the other.

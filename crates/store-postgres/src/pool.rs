@@ -1,6 +1,7 @@
 //! Connections: how they are made, lent and given back.
 
 use crate::fault::Fault;
+use crate::lanes::{Lanes, Shared};
 use crate::options::{Durability, OpenError, Options, Url};
 use crate::tls;
 use deadpool_postgres::{
@@ -10,7 +11,8 @@ use deadpool_postgres::{
 use futures_util::TryStreamExt as _;
 use rowhouse_store::StoreError;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,16 +34,21 @@ pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Connections to one database, at most as many as configured.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Deadpool);
+pub(crate) struct Pool {
+    connections: Deadpool,
+    lanes: Arc<Lanes>,
+}
 
 /// A connection for one operation. Given back when dropped, and closed instead if a transaction is open or an answer
 /// has not been read: the next one must not wait for it, nor take part in it.
+#[derive(Debug)]
 pub(crate) struct Session {
     object: Option<Object>,
+    lanes: Weak<Lanes>,
     /// A transaction is open, or something was left unread.
     unclean: AtomicBool,
     /// Statements whose answer nobody has read yet: whoever asked may have gone.
-    in_flight: AtomicUsize,
+    in_flight: AtomicU32,
 }
 
 impl Pool {
@@ -93,8 +100,9 @@ impl Pool {
             config.ssl_mode(SslMode::Disable);
             Manager::from_config(config, NoTls, fast)
         };
+        let most = options.connections.max(2);
         let pool = Deadpool::builder(manager)
-            .max_size(options.connections.max(2))
+            .max_size(most)
             // The one that was used last: as few processes of the database as can do the work, whose memory the
             // processor still has at hand.
             .queue_mode(QueueMode::Lifo)
@@ -105,8 +113,8 @@ impl Pool {
             })
             .runtime(Runtime::Tokio1)
             .build();
-        let pool = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
-        Ok(Self(pool))
+        let connections = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
+        Ok(Self { connections, lanes: Lanes::of(most) })
     }
 
     /// A connection, when one is free.
@@ -116,8 +124,8 @@ impl Pool {
 
     /// As [`Pool::session`]; none if no connection can be made.
     pub(crate) async fn reach(&self) -> Result<Option<Session>, StoreError> {
-        match self.0.get().await {
-            Ok(object) => Ok(Some(lend(object))),
+        match self.connections.get().await {
+            Ok(object) => Ok(Some(self.lend(object))),
             Err(PoolError::Closed) => Err(StoreError::unavailable("the store is closed")),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(StoreError::Busy),
             Err(error) => {
@@ -127,10 +135,15 @@ impl Pool {
         }
     }
 
+    /// A connection that reads by key share, if there is one at the moment.
+    pub(crate) fn shared(&self) -> Option<Shared> {
+        self.lanes.enter()
+    }
+
     /// As [`Pool::session`], for whoever opens a store.
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
-        match self.0.get().await {
-            Ok(object) => Ok(lend(object)),
+        match self.connections.get().await {
+            Ok(object) => Ok(self.lend(object)),
             Err(PoolError::Backend(error)) => Err(OpenError::of(&error)),
             Err(error) => Err(OpenError::Unreachable(error.to_string())),
         }
@@ -138,29 +151,31 @@ impl Pool {
 
     /// Lends no more connections.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.connections.close();
+        self.lanes.clear();
     }
 
     /// Connections that are open, idle, and requests that wait for one.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
-        let status = self.0.status();
-        (status.size, status.available, status.waiting)
+        let status = self.connections.status();
+        (status.size, status.available + self.lanes.idle(), status.waiting)
     }
-}
 
-fn lend(object: Object) -> Session {
-    Session {
-        object: Some(object),
-        unclean: AtomicBool::new(false),
-        in_flight: AtomicUsize::new(0),
+    fn lend(&self, object: Object) -> Session {
+        Session {
+            object: Some(object),
+            lanes: Arc::downgrade(&self.lanes),
+            unclean: AtomicBool::new(false),
+            in_flight: AtomicU32::new(0),
+        }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let must_close =
-            self.unclean.load(Ordering::Relaxed) || self.in_flight.load(Ordering::Relaxed) > 0;
-        if must_close && let Some(object) = self.object.take() {
+        if !self.is_clean()
+            && let Some(object) = self.object.take()
+        {
             drop(Object::take(object));
         }
     }
@@ -169,6 +184,25 @@ impl Drop for Session {
 impl Session {
     fn object(&self) -> &Object {
         self.object.as_ref().expect("taken only when dropped")
+    }
+
+    /// Whether there is no transaction, and every answer has been read.
+    fn is_clean(&self) -> bool {
+        !self.unclean.load(Ordering::Relaxed) && self.in_flight.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the connection is there, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.object().is_closed()
+    }
+
+    /// Lets reads by key share the connection from now on, if too few are shared. It is given back otherwise.
+    pub(crate) fn share(self) {
+        if self.is_clean()
+            && let Some(lanes) = self.lanes.upgrade()
+        {
+            lanes.offer(self);
+        }
     }
 
     /// Begins a transaction: `BEGIN` with its options.

@@ -15,6 +15,10 @@ use rowhouse_store::{
 };
 use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, QueueName, Record, TableName};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a read waits for those before it, and for its answer, on a connection that it shares.
+const BESIDE_OTHERS: Duration = Duration::from_millis(100);
 
 /// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
 #[derive(Debug)]
@@ -97,15 +101,47 @@ impl Reader {
         let home = key::home(table, &known.placement, key.partition.as_str());
         let key = &DbKey::new(key);
         let place = entity::Place { home, table: number, key };
-        let (session, meter) = self.nodes.session_at(home, Kind::Read).await?;
-        let get = |session| async move { entity::get(&session, place).await };
-        let found = self.read_on(session, get).await?;
-        meter.answered(usize::from(found.is_some()));
+        let found = match self.get_beside_others(place).await {
+            Some(found) => found?,
+            None => self.get_alone(place).await?,
+        };
         if let (Some(expiry), Some(record)) = (self.expiry(&known), &found)
             && expiry.has_expired(record.as_ref())?
         {
             return Ok(None);
         }
+        Ok(found)
+    }
+
+    /// Reads on a connection that others read on, too. None if there is none, or if it was lost or is slow.
+    async fn get_beside_others(
+        &self,
+        place: entity::Place<'_>,
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        let (shared, meter) = self.nodes.shared_at(place.home)?;
+        let get = entity::get(shared.session(), place);
+        let read = tokio::time::timeout(BESIDE_OTHERS, get).await.ok()?;
+        shared.answered();
+        match read {
+            Err(Fault::Lost(_)) => None,
+            Err(fault) => Some(Err(fault.of_a_read())),
+            Ok(found) => {
+                meter.answered(usize::from(found.is_some()));
+                Some(Ok(found))
+            }
+        }
+    }
+
+    /// Reads on a connection of its own, which others may share afterwards.
+    async fn get_alone(&self, place: entity::Place<'_>) -> Result<Option<Record>, StoreError> {
+        let (session, meter) = self.nodes.session_at(place.home, Kind::Read).await?;
+        let get = |session: Session| async move {
+            let found = entity::get(&session, place).await?;
+            session.share();
+            Ok(found)
+        };
+        let found = self.read_on(session, get).await?;
+        meter.answered(usize::from(found.is_some()));
         Ok(found)
     }
 
