@@ -38,7 +38,7 @@ pub(crate) struct Context<'a> {
     pub(crate) strict: bool,
 }
 
-/// Carries the operation out.
+/// Carries the operation out. Reads of one entity and writes are what is done most: what needs more room than they do is boxed.
 pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Reply, Failure> {
     let caller = cx.caller();
     match operation {
@@ -74,9 +74,11 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             cx.tables.set_policies(caller, &name, policies).await?;
             Ok(Reply::plain(StatusCode::NO_CONTENT))
         }
-        Operation::QueryEntities(query) => query_entities(cx, query).await,
-        Operation::CountEntities { table, filter } => count_entities(cx, &table, filter).await,
-        Operation::Explain { query, text } => explain_query(cx, query, text).await,
+        Operation::QueryEntities(query) => Box::pin(query_entities(cx, query)).await,
+        Operation::CountEntities { table, filter } => {
+            Box::pin(count_entities(cx, &table, filter)).await
+        }
+        Operation::Explain { query, text } => Box::pin(explain_query(cx, query, text)).await,
         Operation::ListIndexes(table) => {
             let indexes = cx.tables.indexes(caller, &table).await?;
             Ok(Reply::plain_json(StatusCode::OK, &index::write_list(&indexes)))
@@ -106,7 +108,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             cx.tables.set_ttl(caller, &table, None).await?;
             Ok(Reply::empty(StatusCode::NO_CONTENT))
         }
-        Operation::DeleteMany(delete) => delete_many(cx, delete).await,
+        Operation::DeleteMany(delete) => Box::pin(delete_many(cx, delete)).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
             let body = cx.entity_body(&table, &key, &record, select.as_ref())?;

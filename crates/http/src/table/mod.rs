@@ -64,6 +64,31 @@ pub struct TableHandler {
 }
 
 impl TableHandler {
+    async fn batch(
+        &self,
+        cx: Context<'_>,
+        visit: &Visit<'_>,
+        body: &[u8],
+    ) -> Result<Reply, Failure> {
+        let front = &self.config.front;
+        let Visit { head, address, account, .. } = visit;
+        let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
+        let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));
+        let _ticket = front.admission.enter(account.id, scan).await?;
+        let draw = || front.config.random.guid().to_string();
+        let request_id = visit.request_id.to_owned();
+        let ids = batch::Ids { request: request_id, batch: draw(), changeset: draw() };
+        let reach = if cx.strict { Reach::Partition } else { batch::reach(head.headers)? };
+        // The original does not know messages here.
+        let around = (!cx.strict).then_some(outbox::Around {
+            outbox: &self.config.outbox,
+            host: visit.host,
+            account: account.name.as_str(),
+            version: visit.version,
+        });
+        batch::run(cx, address.prefix, around, reach, request, &ids).await
+    }
+
     /// Ready to answer.
     pub fn new(config: TableHandlerConfig) -> Self {
         let waiting = Shares::new(limits::CHANGES_WAITING_MAX);
@@ -139,25 +164,12 @@ impl Service for TableHandler {
             now: *now,
             strict,
         };
+        // Every request is moved with room for the largest of what it may become, so what is large is boxed.
         if let router::Route::Changes(name) = route {
-            return self.changes(cx, name, &visit).await;
+            return Box::pin(self.changes(cx, name, &visit)).await;
         }
         if route == router::Route::Batch {
-            let request = batch::parse(head.headers.get(&CONTENT_TYPE), body);
-            let scan = matches!(request, Ok(rowhouse_wire::batch::Request::Query(_)));
-            let _ticket = front.admission.enter(account.id, scan).await?;
-            let draw = || front.config.random.guid().to_string();
-            let request_id = visit.request_id.to_owned();
-            let ids = batch::Ids { request: request_id, batch: draw(), changeset: draw() };
-            let reach = if strict { Reach::Partition } else { batch::reach(head.headers)? };
-            // The original does not know messages here.
-            let around = (!strict).then_some(outbox::Around {
-                outbox: &self.config.outbox,
-                host: visit.host,
-                account: account.name.as_str(),
-                version: visit.version,
-            });
-            return batch::run(cx, address.prefix, around, reach, request, &ids).await;
+            return Box::pin(self.batch(cx, &visit, body)).await;
         }
         let _ticket = front.admission.enter(account.id, route.is_scan()).await?;
         let operation = router::operation(route, head, body, strict)?;
