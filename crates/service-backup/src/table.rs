@@ -152,7 +152,7 @@ impl Work {
         while let Some(mut reader) = next {
             check_header(before.as_ref(), reader.header())?;
             self.file(file, &mut reader).await?;
-            self.applier.settle().await?;
+            self.settle().await?;
             before = Some(reader.header().clone());
             next = Reader::begin_if_any(reader.into_inner()).await?;
             file += 1;
@@ -167,6 +167,7 @@ impl Work {
                 table: table.clone(),
             });
         };
+        self.check_mark().await?;
         ttl::set(&*self.store, *table, saved.ttl.as_ref()).await?;
         let declared = indexes::declare(&*self.store, *table, &saved.indexes).await?;
         self.check_mark().await?;
@@ -212,7 +213,7 @@ impl Work {
                     }
                     if unnoted == PARTS_BETWEEN_NOTES {
                         unnoted = 0;
-                        self.applier.settle().await?;
+                        self.settle().await?;
                         self.mark(Half { file, parts, ..self.half }).await?;
                     }
                 }
@@ -282,14 +283,21 @@ impl Work {
         Ok(())
     }
 
-    /// Whether the table is still there as this attempt has left it: through another server, somebody may have begun another
-    /// one, or dropped the table.
+    /// Returns when all that was read for the table is in it.
+    async fn settle(&mut self) -> Result<(), BackupError> {
+        if self.target.is_some() {
+            self.check_mark().await?;
+        }
+        self.applier.settle().await
+    }
+
+    /// Whether the table is still there as this attempt has left or found it: through another server, somebody may have begun
+    /// another attempt and even finished it, or dropped the table. Asked before everything that is done to the table, so
+    /// that no more than what is on its way just then reaches one that is somebody else's by now.
     async fn check_mark(&self) -> Result<(), BackupError> {
         let table = self.store.table(self.note.account, &self.choice.into_table).await?;
-        let is_ours = |table: &Table| {
-            let known = self.target.as_ref().is_some_and(|target| target.table == table.id);
-            known && table.half() == Some(self.half)
-        };
+        let known = self.begun.or(self.target.as_ref().map(|target| target.table));
+        let is_ours = |table: &Table| Some(table.id) == known && table.half() == Some(self.half);
         if table.is_some_and(|table| is_ours(&table)) { Ok(()) } else { Err(BackupError::Busy) }
     }
 
@@ -297,9 +305,17 @@ impl Work {
     async fn part(&mut self, part: Part) -> Result<bool, BackupError> {
         let Some(target) = &self.target else { return Ok(false) };
         let (table, saved) = (target.table, target.saved.id);
-        let before = self.items;
+        let belongs = match &part {
+            Part::Entities(frame) => frame.table == saved,
+            Part::Changes(changes) => changes.iter().any(|change| change.table == saved),
+            _ => false,
+        };
+        if !belongs {
+            return Ok(false);
+        }
+        self.check_mark().await?;
         match part {
-            Part::Entities(frame) if frame.table == saved => {
+            Part::Entities(frame) => {
                 self.items += frame.count;
                 for (key, record) in frame.iter() {
                     self.applier.entity(table, key, record).await?;
@@ -314,7 +330,7 @@ impl Work {
             }
             _ => {}
         }
-        Ok(before < self.items)
+        Ok(true)
     }
 
     /// Drops what was made if the backup is not in order. Whatever else was in the way may be gone when the same is tried again.
@@ -331,17 +347,22 @@ impl Work {
             }
             error => match self.discard().await {
                 Ok(()) => error,
-                Err(again) => BackupError::LeftOver { reason: error.to_string(), again },
+                Err(BackupError::Store(again)) => {
+                    BackupError::LeftOver { reason: error.to_string(), again }
+                }
+                Err(not_ours) => not_ours,
             },
         }
     }
 
-    /// Takes back what was made.
-    async fn discard(&mut self) -> Result<(), StoreError> {
-        let made = self.target.take().map(|target| target.table);
-        let Some(table) = self.begun.take().or(made) else { return Ok(()) };
+    /// Takes back what was made, unless it is somebody else's by now.
+    async fn discard(&mut self) -> Result<(), BackupError> {
+        let made = self.target.as_ref().map(|target| target.table);
+        let Some(table) = self.begun.or(made) else { return Ok(()) };
+        self.check_mark().await?;
+        (self.begun, self.target) = (None, None);
         (self.items, self.changes) = (0, 0);
-        drop_if_there(&*self.store, table).await
+        Ok(drop_if_there(&*self.store, table).await?)
     }
 }
 

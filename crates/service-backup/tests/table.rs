@@ -2,7 +2,7 @@
 
 mod support;
 
-use rowhouse_service_backup::{BackupError, TableChoice, restore_table};
+use rowhouse_service_backup::{BackupError, RestoredTable, TableChoice, restore_table};
 use rowhouse_store::Table;
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use support::{DAY, World};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
 fn choice(from: (&str, &str), into: (&str, &str)) -> TableChoice {
     TableChoice {
@@ -234,29 +234,122 @@ async fn a_half_of_other_backups_is_told_from_this_one() {
     assert!(matches!(again, Err(BackupError::TableExists(_))), "it is whole now: {again:?}");
 }
 
-/// An attempt does not go on when another server has begun a later one.
+/// An attempt through another server, as slow as its client.
+struct Slow<'a> {
+    client: DuplexStream,
+    restoring: Pin<Box<dyn Future<Output = Result<RestoredTable, BackupError>> + 'a>>,
+}
+
+impl<'a> Slow<'a> {
+    /// Sends what comes first.
+    async fn begin(world: &'a World, choice: TableChoice, beginning: &[u8]) -> Self {
+        let (mut client, source) = tokio::io::duplex(beginning.len() + 1024 * 1024);
+        client.write_all(beginning).await.unwrap();
+        let store = Arc::clone(&world.store);
+        Self { client, restoring: Box::pin(restore_table(store, choice, source)) }
+    }
+
+    /// Goes on until that is so, which it is before the rest is sent.
+    async fn until(&mut self, is_so: impl AsyncFn() -> bool) {
+        while !is_so().await {
+            let step = tokio::time::timeout(Duration::from_millis(1), &mut self.restoring);
+            let ended = step.await;
+            assert!(ended.is_err(), "it waits for the rest: {ended:?}");
+        }
+    }
+
+    /// Sends the rest.
+    async fn end(mut self, rest: &[u8]) -> Result<RestoredTable, BackupError> {
+        self.client.write_all(rest).await.unwrap();
+        drop(self.client);
+        self.restoring.await
+    }
+}
+
+const LARGE: (&str, &str) = ("first", "Large");
+const INTO: (&str, &str) = ("second", "Old");
+
+/// A backup with a table of several frames.
+async fn large(world: &World) -> Vec<u8> {
+    world.fill().await;
+    let table = world.table(LARGE.0, LARGE.1).await;
+    for n in 0..20 {
+        world.put_large(table.id, "p", &format!("{n:04}"), 60_000).await;
+    }
+    world.full().await
+}
+
+/// An attempt does not go on when another server has begun a later one: not even with what it has received since.
 #[tokio::test]
 async fn of_two_attempts_the_later_one_ends() {
     let world = World::new(1);
-    world.fill().await;
-    let backup = world.full().await;
-    let into = ("second", "Old");
-    let (mut client, slow) = tokio::io::duplex(1 << 20);
-    let (beginning, rest) = backup.split_at(backup.len() - 8);
-    client.write_all(beginning).await.unwrap();
-    let store = || Arc::clone(&world.store);
-    let mut early = Box::pin(restore_table(store(), choice(PEOPLE, into), slow));
-    let waits = tokio::time::timeout(Duration::from_millis(300), &mut early).await;
-    assert!(waits.is_err(), "it waits for the rest");
-    let later = restore_table(store(), choice(PEOPLE, into), &backup[..]).await;
-    assert!(later.unwrap().resumed);
-    client.write_all(rest).await.unwrap();
-    drop(client);
-    let early = early.await;
-    assert!(matches!(early, Err(BackupError::Busy)), "{early:?}");
-    let table = world.find(into.0, into.1).await.unwrap();
+    let backup = large(&world).await;
+    for sent in [backup.len() / 2, backup.len() * 3 / 4, backup.len() - 8] {
+        let (beginning, rest) = backup.split_at(sent);
+        let mut early = Slow::begin(&world, choice(LARGE, INTO), beginning).await;
+        early.until(async || world.find(INTO.0, INTO.1).await.is_some()).await;
+        let store = Arc::clone(&world.store);
+        let later = restore_table(store, choice(LARGE, INTO), &backup[..]).await;
+        assert!(later.unwrap().resumed);
+        let table = world.find(INTO.0, INTO.1).await.unwrap();
+        assert!(table.is_whole());
+        for n in 0..20 {
+            world.put(table.id, "p", &format!("{n:04}"), n).await;
+        }
+        let then = world.entities(table.id).await;
+        let early = early.end(rest).await;
+        assert!(matches!(early, Err(BackupError::Busy)), "{sent}: {early:?}");
+        let table = world.find(INTO.0, INTO.1).await.unwrap();
+        assert!(table.is_whole());
+        assert_eq!(world.entities(table.id).await, then, "{sent}: what clients wrote is there");
+        world.store.drop_table(table.id).await.unwrap();
+    }
+}
+
+/// Nor does it drop what is no longer its half, whatever is wrong with what it is sent.
+#[tokio::test]
+async fn an_attempt_that_fails_late_drops_nothing_of_others() {
+    let world = World::new(1);
+    let backup = large(&world).await;
+    let (beginning, rest) = backup.split_at(backup.len() * 3 / 4);
+    let damaged: Vec<u8> = rest.iter().map(|byte| !byte).collect();
+    for wrong in [&damaged[..], &[]] {
+        let mut early = Slow::begin(&world, choice(LARGE, INTO), beginning).await;
+        early.until(async || world.find(INTO.0, INTO.1).await.is_some()).await;
+        let store = Arc::clone(&world.store);
+        restore_table(store, choice(LARGE, INTO), &backup[..]).await.unwrap();
+        let early = early.end(wrong).await;
+        assert!(matches!(early, Err(BackupError::Busy)), "{early:?}");
+        let table = world.find(INTO.0, INTO.1).await.expect("the table is there");
+        assert_eq!(world.entities(table.id).await.len(), 20);
+        world.store.drop_table(table.id).await.unwrap();
+    }
+}
+
+/// Nor the half that it found when it began, if that was finished meanwhile.
+#[tokio::test]
+async fn an_attempt_with_other_backups_drops_nothing_of_others() {
+    let world = World::new(1);
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = large(&world).await;
+    let table = world.find(LARGE.0, LARGE.1).await.unwrap();
+    world.put(table.id, "more", "", 1).await;
+    let chain = [full.clone(), world.since(&full).await].concat();
+    let restore =
+        async |source| restore_table(Arc::clone(&world.store), choice(LARGE, INTO), source).await;
+    let begun =
+        restore(Box::new(broken_off(&chain, chain.len() - 8)) as Box<dyn AsyncRead + Unpin>);
+    assert!(matches!(begun.await, Err(BackupError::Halted { .. })));
+    let (beginning, rest) = full.split_at(full.len() - 8);
+    let mut other = Slow::begin(&world, choice(LARGE, INTO), beginning).await;
+    let step = tokio::time::timeout(Duration::from_millis(50), &mut other.restoring).await;
+    assert!(step.is_err(), "it waits for the rest");
+    assert!(restore(Box::new(&chain[..])).await.unwrap().resumed);
+    let other = other.end(rest).await;
+    assert!(matches!(other, Err(BackupError::Busy)), "{other:?}");
+    let table = world.find(INTO.0, INTO.1).await.expect("the table is there");
     assert!(table.is_whole());
-    assert_eq!(world.entities(table.id).await.len(), 300);
+    assert_eq!(world.entities(table.id).await.len(), 21);
 }
 
 /// A server that is killed before the new table is marked has left an empty one; any other is not thrown away.
