@@ -4,9 +4,6 @@
 //! a whole one: services do not show it. The mark says which backup it is of and how far it has got, and the next attempt with
 //! the same backup goes on from there; it is taken off last, together with setting the policies of the original. What is wrong with
 //! the backup itself drops the half; a client, a server or a store that fails leaves it.
-//!
-//! Between making the table and marking it a server may be killed: a note in the settings of the account, there before the table,
-//! says that an empty table of that name may be thrown away.
 
 use crate::apply::Applier;
 use crate::error::{BackupError, FileError};
@@ -15,9 +12,9 @@ use crate::items::Header;
 use crate::marker::Place;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
-use crate::{ttl, write};
-use rowhouse_store::{Account, AccountId, Conflict, Half, Store, StoreError, Table, TableId};
-use rowhouse_types::{AccountName, Guid, KeyRange, TableName};
+use crate::ttl;
+use rowhouse_store::{AccountId, Conflict, Half, Store, StoreError, Table, TableId};
+use rowhouse_types::{AccountName, Guid, TableName};
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
@@ -60,16 +57,15 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
 ) -> Result<RestoredTable, BackupError> {
     let account = store.account(&choice.into_account).await?;
     let account = account.ok_or_else(|| BackupError::NoSuchAccount(choice.into_account.clone()))?;
-    let note = Note::new(&choice.into_table, account.id);
     // Before anything is read: whoever sends a large backup learns at once that it is in vain.
     let there = store.table(account.id, &choice.into_table).await?;
-    if there.is_some_and(|table| table.is_whole()) && !note.is_in(&account) {
+    if there.is_some_and(|table| table.is_whole()) {
         return Err(BackupError::TableExists(choice.into_table));
     }
     let reader = Reader::begin(source).await?;
     let backup = reader.header().id;
-    let begun = find_half(&*store, &account, &note, &choice.into_table, backup).await?;
-    let mut work = Work::new(store, choice, note, backup, begun);
+    let begun = find_half(&*store, account.id, &choice.into_table, backup).await?;
+    let mut work = Work::new(store, account.id, choice, backup, begun);
     match work.run(reader).await {
         Ok(Declared { kept: indexes, left_out: indexes_left_out }) => {
             let Work { items, changes, resumed, .. } = work;
@@ -82,24 +78,14 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
 /// The half that an earlier attempt with the same backup has left. Fails if any other table is there.
 async fn find_half(
     store: &dyn Store,
-    account: &Account,
-    note: &Note,
+    account: AccountId,
     name: &TableName,
     backup: Guid,
 ) -> Result<Option<(Arc<Table>, Half)>, BackupError> {
-    let Some(table) = store.table(account.id, name).await? else { return Ok(None) };
+    let Some(table) = store.table(account, name).await? else { return Ok(None) };
     match table.half() {
-        Some(half) if half.backup == backup => {
-            if note.is_in(account) {
-                note.remove(store).await?;
-            }
-            Ok(Some((table, half)))
-        }
+        Some(half) if half.backup == backup => Ok(Some((table, half))),
         Some(half) => Err(BackupError::OtherHalf { table: name.clone(), id: half.backup }),
-        None if note.is_in(account) && is_new(store, &table).await? => {
-            drop_if_there(store, table.id).await?;
-            Ok(None)
-        }
         None => Err(BackupError::TableExists(name.clone())),
     }
 }
@@ -114,8 +100,9 @@ struct Target {
 
 struct Work {
     store: Arc<dyn Store>,
+    /// The account to restore into.
+    account: AccountId,
     choice: TableChoice,
-    note: Note,
     applier: Applier,
     target: Option<Target>,
     /// The half of an earlier attempt, until the backup comes to its place.
@@ -130,8 +117,8 @@ struct Work {
 impl Work {
     fn new(
         store: Arc<dyn Store>,
+        account: AccountId,
         choice: TableChoice,
-        note: Note,
         backup: Guid,
         begun: Option<(Arc<Table>, Half)>,
     ) -> Self {
@@ -139,7 +126,7 @@ impl Work {
         let empty = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
         let (begun, half) = begun.map_or((None, empty), |(table, half)| (Some(table.id), half));
         let (target, resumed) = (None, begun.is_some());
-        Self { store, choice, note, applier, target, begun, resumed, half, items: 0, changes: 0 }
+        Self { store, account, choice, applier, target, begun, resumed, half, items: 0, changes: 0 }
     }
 
     async fn run<R: AsyncRead + Unpin>(
@@ -249,27 +236,18 @@ impl Work {
             target.saved = saved;
             return self.mark(half).await;
         }
-        self.note.write(&*self.store).await?;
         let (name, placement) = (&self.choice.into_table, saved.placement.clone());
-        let created = self.store.create_table(self.note.account, name, placement).await;
-        let table = match created {
-            Ok(table) => table,
-            Err(StoreError::Rejected { reason: Conflict::TableExists, .. }) => {
-                self.note.remove(&*self.store).await?;
-                return Err(BackupError::TableExists(name.clone()));
+        let policies = half.policies();
+        let created =
+            self.store.create_table_with_policies(self.account, name, placement, policies).await;
+        let table = created.map_err(|error| match error {
+            StoreError::Rejected { reason: Conflict::TableExists, .. } => {
+                BackupError::TableExists(name.clone())
             }
-            Err(error) => return Err(error.into()),
-        };
-        self.store.set_policies(table.id, half.policies()).await?;
-        if !is_new(&*self.store, &table).await? {
-            // Somebody has written to it before the mark was there: it is theirs.
-            self.store.set_policies(table.id, Vec::new()).await?;
-            self.note.remove(&*self.store).await?;
-            return Err(BackupError::TableExists(name.clone()));
-        }
+            error => error.into(),
+        })?;
         self.half = half;
         self.target = Some(Target { table: table.id, saved });
-        self.note.remove(&*self.store).await?;
         Ok(())
     }
 
@@ -295,7 +273,7 @@ impl Work {
     /// another attempt and even finished it, or dropped the table. Asked before everything that is done to the table, so
     /// that no more than what is on its way just then reaches one that is somebody else's by now.
     async fn check_mark(&self) -> Result<(), BackupError> {
-        let table = self.store.table(self.note.account, &self.choice.into_table).await?;
+        let table = self.store.table(self.account, &self.choice.into_table).await?;
         let known = self.begun.or(self.target.as_ref().map(|target| target.table));
         let is_ours = |table: &Table| Some(table.id) == known && table.half() == Some(self.half);
         if table.is_some_and(|table| is_ours(&table)) { Ok(()) } else { Err(BackupError::Busy) }
@@ -364,41 +342,6 @@ impl Work {
         (self.items, self.changes) = (0, 0);
         Ok(drop_if_there(&*self.store, table).await?)
     }
-}
-
-/// What is kept in the settings of the account while a table is there and not marked yet.
-#[derive(Debug)]
-struct Note {
-    account: AccountId,
-    setting: String,
-}
-
-impl Note {
-    fn new(table: &TableName, account: AccountId) -> Self {
-        Self { account, setting: format!("restoring {}", table.folded().as_str()) }
-    }
-
-    fn is_in(&self, account: &Account) -> bool {
-        account.settings.contains_key(self.setting.as_str())
-    }
-
-    async fn write(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let value = Some(Box::default());
-        store.set_account_setting(self.account, &self.setting, value).await
-    }
-
-    async fn remove(&self, store: &dyn Store) -> Result<(), StoreError> {
-        store.set_account_setting(self.account, &self.setting, None).await
-    }
-}
-
-/// Whether nothing was done to a table since it was made.
-async fn is_new(store: &dyn Store, table: &Table) -> Result<bool, StoreError> {
-    let bare = table.policies.is_empty() && table.indexes.is_empty() && table.ttl.is_none();
-    let mut scan = write::page(KeyRange::all());
-    scan.limit = 1;
-    let page = store.scan(table.id, scan).await?;
-    Ok(bare && page.rows.is_empty() && page.next.is_none())
 }
 
 async fn drop_if_there(store: &dyn Store, table: TableId) -> Result<(), StoreError> {
