@@ -288,8 +288,18 @@ fn tell(survey: &Survey) -> String {
         let messages = counted(totals.messages, "message", "messages");
         rows.insert(3, ("Queues", format!("{queues}, {messages}")));
     }
+    let halves = survey.catalogue.halves();
+    if !halves.is_empty() {
+        rows.push(("Half", half_restored(&halves)));
+    }
     let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
     lines.concat()
+}
+
+/// Names tables, at least one, that are not whole.
+pub(crate) fn half_restored(tables: &[String]) -> String {
+    let count = counted(tables.len() as u64, "table is", "tables are");
+    format!("{count} half restored: {}", tables.join(", "))
 }
 
 /// Which keys there are, and what a server needs that is to use what is restored.
@@ -343,6 +353,7 @@ fn value(survey: &Survey) -> Value {
         "base": base,
         "sealed": held.sealed,
         "keysLeftOut": left_out(&held),
+        "halfRestored": catalogue.halves(),
         "accounts": catalogue.accounts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
         "tables": tables,
         "entities": totals.entities,
@@ -365,6 +376,13 @@ mod tests {
         {
             assert_eq!(estimate(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn halves_are_named() {
+        let names = ["shop/New".to_owned(), "shop/Old".to_owned()];
+        assert_eq!(half_restored(&names[..1]), "1 table is half restored: shop/New");
+        assert_eq!(half_restored(&names), "2 tables are half restored: shop/New, shop/Old");
     }
 
     #[test]

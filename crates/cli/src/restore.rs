@@ -7,7 +7,7 @@ use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::{Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
+use rowhouse_server::{BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -226,10 +226,19 @@ impl Place {
             .tables
             .iter()
             .filter(|table| table.name.as_str().eq_ignore_ascii_case(&self.table))
-            .filter_map(|table| catalogue.owner(table))
-            .filter(|owner| is_meant(owner));
+            .filter_map(|table| {
+                let owner =
+                    catalogue.accounts.iter().find(|account| account.id == table.account)?;
+                Some((&owner.name, table))
+            })
+            .filter(|(owner, _)| is_meant(owner.as_str()));
         match (owners.next(), owners.next()) {
-            (Some(owner), None) => Ok(owner.to_owned()),
+            // The server says so too, when it has received everything.
+            (Some((owner, table)), None) if !table.is_whole() => {
+                let (account, table) = (owner.clone(), table.name.clone());
+                Err(BackupError::NotWhole { account, table }.to_string())
+            }
+            (Some((owner, _)), None) => Ok(owner.as_str().to_owned()),
             (None, _) => Err(format!(
                 "the backup has no table {}{}: 'rowhouse backup verify --json' lists what it has",
                 self.account.as_deref().map(|name| format!("{name}/")).unwrap_or_default(),

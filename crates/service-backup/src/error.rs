@@ -120,6 +120,17 @@ pub enum BackupError {
         /// The table.
         table: TableName,
     },
+    /// The table in the backup is half of another one.
+    #[error(
+        "the table {table} of the account {account} was itself half restored when the backup was taken: \
+         restore it from the backup that it came from, or from a later one"
+    )]
+    NotWhole {
+        /// The account.
+        account: AccountName,
+        /// The table.
+        table: TableName,
+    },
     /// The account to restore into is not there.
     #[error("there is no account {0} to restore the table into")]
     NoSuchAccount(AccountName),

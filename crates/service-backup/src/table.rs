@@ -1,7 +1,7 @@
 //! A single table of a backup, under a new name, into a store that is in use.
 //!
 //! Queues are left out. The new table must not be there. While it fills it carries a mark, [`Half`], by which nobody takes it for
-//! a whole one: services do not show it. The mark says which backup it is of and how far it has got, and the next attempt with
+//! a whole one: services do not show it. Nor does this: a table that carried the mark when the backup was taken is refused. The mark says which backup it is of and how far it has got, and the next attempt with
 //! the same backup goes on from there; it is taken off last, together with setting the policies of the original. What is wrong with
 //! the backup itself drops the half; a client, a server or a store that fails leaves it.
 
@@ -29,6 +29,13 @@ pub struct TableChoice {
     pub into_account: AccountName,
     /// The name of the table there, which must be free.
     pub into_table: TableName,
+}
+
+impl TableChoice {
+    /// Account and table in the backup.
+    fn wanted(&self) -> (AccountName, TableName) {
+        (self.from_account.clone(), self.from_table.clone())
+    }
 }
 
 /// After so many frames of the table it is noted how far it has got.
@@ -148,12 +155,14 @@ impl Work {
             return Err(BackupError::OtherChain(self.choice.into_table.clone()));
         }
         let Some(Target { table, saved }) = self.target.as_ref() else {
-            let (account, table) = (&self.choice.from_account, &self.choice.from_table);
-            return Err(BackupError::NoSuchTable {
-                account: account.clone(),
-                table: table.clone(),
-            });
+            let (account, table) = self.choice.wanted();
+            return Err(BackupError::NoSuchTable { account, table });
         };
+        // Only the last backup counts: it may have become whole since the one before.
+        if !saved.is_whole() {
+            let (account, table) = self.choice.wanted();
+            return Err(BackupError::NotWhole { account, table });
+        }
         self.check_mark().await?;
         ttl::set(&*self.store, *table, saved.ttl.as_ref()).await?;
         let declared = indexes::declare(&*self.store, *table, &saved.indexes).await?;

@@ -207,6 +207,30 @@ async fn a_restore_whose_server_was_killed_goes_on() {
     }
 }
 
+/// A table that was itself half when the backup was taken does not come back as if it were whole; once it is whole in a
+/// backup that follows, it does.
+#[tokio::test]
+async fn half_a_table_in_a_backup_is_told() {
+    let world = World::new(1);
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let first = large(&world).await;
+    let broken = broken_off(&first, first.len() * 3 / 4);
+    let halted = world.service().restore_table(choice(LARGE, INTO), broken).await;
+    assert!(matches!(halted, Err(BackupError::Halted { .. })), "{halted:?}");
+    let second = world.full().await;
+    world.service().restore_table(choice(LARGE, INTO), &first[..]).await.unwrap();
+    let chain = [second.clone(), world.since(&second).await].concat();
+    let before = world.dump().await;
+    let again = choice(INTO, ("first", "Again"));
+    let refused = world.service().restore_table(again.clone(), &second[..]).await;
+    assert!(matches!(refused, Err(BackupError::NotWhole { .. })), "{refused:?}");
+    assert_eq!(world.dump().await, before, "nothing is left");
+    world.service().restore_table(again, &chain[..]).await.unwrap();
+    let table = world.find("first", "Again").await.unwrap();
+    assert!(table.is_whole());
+    assert_eq!(world.entities(table.id).await.len(), 20);
+}
+
 /// What is in the table already is not written again, and only what was is counted.
 #[tokio::test]
 async fn a_large_table_goes_on_where_it_was() {

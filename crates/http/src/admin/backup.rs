@@ -161,7 +161,7 @@ fn problem(error: &BackupError) -> Problem {
         E::Busy => with(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy"),
         E::ChangesNotKept => with(StatusCode::CONFLICT, "ChangesNotKept"),
         E::NoSuchAccount(_) => with(StatusCode::NOT_FOUND, "AccountNotFound"),
-        E::NoSuchTable { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
+        E::NoSuchTable { .. } | E::NotWhole { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
         E::TableExists(_) | E::OtherHalf { .. } | E::OtherChain(_) => {
             with(StatusCode::CONFLICT, "TableExists")
         }
