@@ -40,6 +40,8 @@ impl TableChoice {
 
 /// After so many frames of the table it is noted how far it has got.
 const PARTS_BETWEEN_NOTES: u64 = 128;
+/// It has got all of the last backup, and may have settings and indexes of the original: nothing more is put into it.
+const ALL_PARTS: u64 = u64::MAX;
 
 /// What was restored, this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,7 @@ async fn find_half(
 }
 
 /// A table that is being filled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Target {
     table: TableId,
     /// The table in the backup, as the last catalogue has it.
@@ -154,7 +156,7 @@ impl Work {
         if self.begun.is_some() {
             return Err(BackupError::OtherChain(self.choice.into_table.clone()));
         }
-        let Some(Target { table, saved }) = self.target.as_ref() else {
+        let Some(Target { table, saved }) = self.target.clone() else {
             let (account, table) = self.choice.wanted();
             return Err(BackupError::NoSuchTable { account, table });
         };
@@ -163,11 +165,12 @@ impl Work {
             let (account, table) = self.choice.wanted();
             return Err(BackupError::NotWhole { account, table });
         }
+        // Changes that were made cannot be made again once an index is unique.
+        self.mark(Half { parts: ALL_PARTS, ..self.half }).await?;
+        ttl::set(&*self.store, table, saved.ttl.as_ref()).await?;
+        let declared = indexes::declare(&*self.store, table, &saved.indexes).await?;
         self.check_mark().await?;
-        ttl::set(&*self.store, *table, saved.ttl.as_ref()).await?;
-        let declared = indexes::declare(&*self.store, *table, &saved.indexes).await?;
-        self.check_mark().await?;
-        self.store.set_policies(*table, saved.policies.clone()).await?;
+        self.store.set_policies(table, saved.policies).await?;
         Ok(declared)
     }
 
@@ -242,6 +245,9 @@ impl Work {
         let Some(saved) = saved else { return Ok(()) };
         let half = Half { reading, file, parts: 0, ..self.half };
         if let Some(target) = &mut self.target {
+            if self.half.parts == ALL_PARTS {
+                return Err(BackupError::OtherChain(self.choice.into_table.clone()));
+            }
             target.saved = saved;
             return self.mark(half).await;
         }

@@ -174,37 +174,67 @@ async fn a_restore_that_was_broken_off_goes_on() {
     assert!(resumed > 10, "{resumed}");
 }
 
-/// Whichever change of the catalogue is the last that a server makes, nothing half is taken for a table, and the same goes on.
+/// Whichever change of the catalogue is the last that a server makes, nothing half is taken for a table, and the same goes on:
+/// also where a unique value has moved from one entity to another, and the changes could not be made once more under the index.
 #[tokio::test]
 async fn a_restore_whose_server_was_killed_goes_on() {
     let world = World::new(1);
     world.fill().await;
     world.store.keep_changes(Some(DAY)).await.unwrap();
+    let unique = world.table("first", "Unique").await;
+    world.index(unique.id, "by-n", &["n"], true).await;
     let full = world.full().await;
-    let people = world.find("first", "People").await.unwrap();
-    world.put(people.id, "new", "", 1).await;
+    for (row, n) in [("a", 1), ("a", 2), ("b", 1)] {
+        world.put(unique.id, "p", row, n).await;
+    }
     let chain = [full.clone(), world.since(&full).await].concat();
-    let then = world.entities(people.id).await;
     let before = world.dump().await;
-    for changes in 0.. {
-        let stopping = Stopping::after(changes, &world.store);
-        let stopped = restore_table(stopping, choice(PEOPLE, INTO), &chain[..]).await;
-        let left = world.find(INTO.0, INTO.1).await;
-        if stopped.is_err() {
-            assert!(left.is_none_or(|table| !table.is_whole()), "{changes}");
-            let store = Arc::clone(&world.store);
-            restore_table(store, choice(PEOPLE, INTO), &chain[..]).await.unwrap();
-        }
-        let table = world.find(INTO.0, INTO.1).await.unwrap();
-        assert!(table.is_whole() && table.policies == people.policies, "{changes}");
-        assert_eq!(world.entities(table.id).await, then, "{changes}");
-        world.store.drop_table(table.id).await.unwrap();
-        assert_eq!(world.dump().await, before, "{changes}: nothing else is left");
-        if stopped.is_ok() {
-            assert!(changes > 3, "{changes}");
-            break;
+    for from in [PEOPLE, ("first", "Unique")] {
+        let original = world.find(from.0, from.1).await.unwrap();
+        let then = world.entities(original.id).await;
+        for changes in 0.. {
+            let stopping = Stopping::after(changes, &world.store);
+            let stopped = restore_table(stopping, choice(from, INTO), &chain[..]).await;
+            let left = world.find(INTO.0, INTO.1).await;
+            if stopped.is_err() {
+                assert!(left.is_none_or(|table| !table.is_whole()), "{from:?} {changes}");
+                let store = Arc::clone(&world.store);
+                let again = restore_table(store, choice(from, INTO), &chain[..]).await;
+                assert!(again.is_ok(), "{from:?} {changes}: {again:?}");
+            }
+            let table = world.find(INTO.0, INTO.1).await.unwrap();
+            assert!(table.is_whole() && table.policies == original.policies, "{changes}");
+            assert_eq!(table.indexes.len(), original.indexes.len(), "{from:?} {changes}");
+            assert_eq!(world.entities(table.id).await, then, "{from:?} {changes}");
+            world.store.drop_table(table.id).await.unwrap();
+            assert_eq!(world.dump().await, before, "{from:?} {changes}: nothing else is left");
+            if stopped.is_ok() {
+                assert!(changes > 3, "{from:?} {changes}");
+                break;
+            }
         }
     }
+}
+
+/// Where all was in but the settings of the original, another incremental backup cannot follow any more.
+#[tokio::test]
+async fn nothing_follows_the_last_backup() {
+    let world = World::new(1);
+    world.fill().await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let full = world.full().await;
+    let people = world.find(PEOPLE.0, PEOPLE.1).await.unwrap();
+    world.put(people.id, "new", "", 1).await;
+    let chain = [full.clone(), world.since(&full).await].concat();
+    // The table is made, and marked as complete; its first index is not declared.
+    let stopping = Stopping::after(2, &world.store);
+    let stopped = restore_table(stopping, choice(PEOPLE, INTO), &full[..]).await;
+    assert!(matches!(stopped, Err(BackupError::Halted { .. })), "{stopped:?}");
+    let restore = || world.service().restore_table(choice(PEOPLE, INTO), &chain[..]);
+    let refused = restore().await;
+    assert!(matches!(refused, Err(BackupError::OtherChain(_))), "{refused:?}");
+    assert!(world.find(INTO.0, INTO.1).await.is_none());
+    assert_eq!(restore().await.unwrap().items, 301);
 }
 
 /// A table that was itself half when the backup was taken does not come back as if it were whole; once it is whole in a
