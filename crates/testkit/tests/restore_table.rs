@@ -207,6 +207,39 @@ fn halves_are_told() {
     assert!(whole && said.contains(RESUMED), "{said}");
 }
 
+/// Of several tables those that can be are restored, and the others told: so the same command goes on with one that is
+/// half there although another is whole by now.
+#[test]
+fn one_table_that_is_refused_does_not_stop_the_others() {
+    let server = TestServer::start();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("backup.rhb");
+    let mut client = server.client();
+    for table in ["First", "Second"] {
+        client.create_table(table);
+        let entity = json!({ "PartitionKey": "p", "RowKey": table });
+        assert_eq!(client.insert(table, &entity).expect("answered").status, 204);
+    }
+    let run = |mut command: Command| ended(command.spawn().expect("it can be started"));
+    let (taken, said) = run(ask(&server, &["backup"], &file));
+    assert!(taken, "{said}");
+    let (whole, said) = ended(restore(&server, &file, "First=One"));
+    assert!(whole, "{said}");
+    let length = std::fs::metadata(&file).expect("it is there").len();
+    let length = usize::try_from(length).expect("it is short");
+    hang_up(&server, &file, ("Second", "Two"), length - 8);
+    let tables =
+        ["restore", "--table", "First=One", "--table", "Nothing=Three", "--table", "Second=Two"];
+    let (all, said) = run(ask(&server, &tables, &file));
+    assert!(!all, "{said}");
+    let second = "Restored devstoreaccount1/Second as devstoreaccount1/Two: 1 entity (the rest of";
+    let told = "rowhouse: 2 of 3 tables were not restored\n  \
+                First=One: There is a table One already: choose another name\n  \
+                Nothing=Three: the backup has no table Nothing: ";
+    assert!(said.contains(second) && said.contains(told), "{said}");
+    assert_eq!(contents(&mut client, "Two").len(), 1);
+}
+
 #[test]
 fn a_table_goes_on_after_kills() {
     killed(TestServer::start());
