@@ -284,14 +284,18 @@ impl Work {
         self.applier.settle().await
     }
 
-    /// Whether the table is still there as this attempt has left or found it: through another server, somebody may have begun
+    /// Fails unless the table is still there as this attempt has left or found it: through another server, somebody may have begun
     /// another attempt and even finished it, or dropped the table. Asked before everything that is done to the table, so
     /// that no more than what is on its way just then reaches one that is somebody else's by now.
     async fn check_mark(&self) -> Result<(), BackupError> {
         let table = self.store.table(self.account, &self.choice.into_table).await?;
         let known = self.begun.or(self.target.as_ref().map(|target| target.table));
-        let is_ours = |table: &Table| Some(table.id) == known && table.half() == Some(self.half);
-        if table.is_some_and(|table| is_ours(&table)) { Ok(()) } else { Err(BackupError::Busy) }
+        let name = || self.choice.into_table.clone();
+        match table.filter(|table| Some(table.id) == known) {
+            Some(table) if table.half() == Some(self.half) => Ok(()),
+            Some(_) => Err(BackupError::TakenOver(name())),
+            None => Err(BackupError::TableGone(name())),
+        }
     }
 
     /// Whether anything of it belongs into the table.
@@ -326,25 +330,41 @@ impl Work {
         Ok(true)
     }
 
-    /// Drops what was made if the backup is not in order. Whatever else was in the way may be gone when the same is tried again.
+    /// Drops what was made if the backup is not in order, or the store refuses what is in it. Whatever else was in the way may be
+    /// gone when the same is tried again.
     async fn give_up(mut self, error: BackupError) -> BackupError {
+        use BackupError as E;
         // What was on its way would only make what is thrown away larger.
         self.applier = Applier::new(Arc::clone(&self.store));
+        let has_begun = self.begun.is_some() || self.target.is_some();
         match error {
-            BackupError::TableExists(_) | BackupError::Busy => error,
-            BackupError::Store(_) | BackupError::File(FileError::Io(_))
-                if self.begun.is_some() || self.target.is_some() =>
-            {
-                let table = self.choice.into_table;
-                BackupError::Halted { reason: error.to_string(), table }
+            E::TableExists(_) | E::TakenOver(_) | E::TableGone(_) => error,
+            // Between a look at the mark and the change that followed it.
+            E::Store(StoreError::Rejected { reason: Conflict::TableNotFound, .. }) => {
+                E::TableGone(self.choice.into_table)
             }
-            error => match self.discard().await {
-                Ok(()) => error,
-                Err(BackupError::Store(again)) => {
-                    BackupError::LeftOver { reason: error.to_string(), again }
+            E::Store(StoreError::Rejected { .. }) => self.take_back(error).await,
+            E::Store(_) | E::File(FileError::Io(_)) if has_begun => {
+                let halted =
+                    E::Halted { reason: error.to_string(), table: self.choice.into_table.clone() };
+                match self.check_mark().await {
+                    Err(gone @ E::TableGone(_)) => gone,
+                    // Another mark may be one of this attempt, of which nobody knew whether it was made.
+                    _ => halted,
                 }
-                Err(not_ours) => not_ours,
-            },
+            }
+            error => self.take_back(error).await,
+        }
+    }
+
+    /// Drops what was made, and tells why.
+    async fn take_back(mut self, error: BackupError) -> BackupError {
+        match self.discard().await {
+            Ok(()) | Err(BackupError::TableGone(_)) => error,
+            Err(BackupError::Store(again)) => {
+                BackupError::LeftOver { reason: error.to_string(), again }
+            }
+            Err(not_ours) => not_ours,
         }
     }
 

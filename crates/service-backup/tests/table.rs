@@ -3,7 +3,7 @@
 mod support;
 
 use rowhouse_service_backup::{BackupError, RestoredTable, TableChoice, restore_table};
-use rowhouse_store::Table;
+use rowhouse_store::{Conflict, Table};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -384,7 +384,7 @@ async fn of_two_attempts_the_later_one_ends() {
         }
         let then = world.entities(table.id).await;
         let early = early.end(rest).await;
-        assert!(matches!(early, Err(BackupError::Busy)), "{sent}: {early:?}");
+        assert!(matches!(early, Err(BackupError::TakenOver(_))), "{sent}: {early:?}");
         let table = world.find(INTO.0, INTO.1).await.unwrap();
         assert!(table.is_whole());
         assert_eq!(world.entities(table.id).await, then, "{sent}: what clients wrote is there");
@@ -405,7 +405,7 @@ async fn an_attempt_that_fails_late_drops_nothing_of_others() {
         let store = Arc::clone(&world.store);
         restore_table(store, choice(LARGE, INTO), &backup[..]).await.unwrap();
         let early = early.end(wrong).await;
-        assert!(matches!(early, Err(BackupError::Busy)), "{early:?}");
+        assert!(matches!(early, Err(BackupError::TakenOver(_))), "{early:?}");
         let table = world.find(INTO.0, INTO.1).await.expect("the table is there");
         assert_eq!(world.entities(table.id).await.len(), 20);
         world.store.drop_table(table.id).await.unwrap();
@@ -432,10 +432,55 @@ async fn an_attempt_with_other_backups_drops_nothing_of_others() {
     assert!(step.is_err(), "it waits for the rest");
     assert!(restore(Box::new(&chain[..])).await.unwrap().resumed);
     let other = other.end(rest).await;
-    assert!(matches!(other, Err(BackupError::Busy)), "{other:?}");
+    assert!(matches!(other, Err(BackupError::TakenOver(_))), "{other:?}");
     let table = world.find(INTO.0, INTO.1).await.expect("the table is there");
     assert!(table.is_whole());
     assert_eq!(world.entities(table.id).await.len(), 21);
+}
+
+/// Whoever deletes the half gives it up: that is told, and nothing says that it could be gone on with.
+#[tokio::test]
+async fn a_half_that_was_deleted_meanwhile_is_told() {
+    let world = World::new(1);
+    let backup = large(&world).await;
+    let before = world.dump().await;
+    let (beginning, rest) = backup.split_at(backup.len() / 2);
+    let damaged: Vec<u8> = rest.iter().map(|byte| !byte).collect();
+    let begin = async || {
+        let mut early = Slow::begin(&world, choice(LARGE, INTO), beginning).await;
+        early.until(async || world.find(INTO.0, INTO.1).await.is_some()).await;
+        let half = world.find(INTO.0, INTO.1).await.unwrap();
+        world.store.drop_table(half.id).await.unwrap();
+        early
+    };
+    let early = begin().await.end(rest).await;
+    assert!(matches!(early, Err(BackupError::TableGone(_))), "{early:?}");
+    assert_eq!(world.dump().await, before);
+    let early = begin().await.end(&damaged).await;
+    assert!(matches!(early, Err(BackupError::File(_))), "nothing else is wrong: {early:?}");
+    assert_eq!(world.dump().await, before);
+    let early = begin().await;
+    let theirs = world.table(INTO.0, INTO.1).await;
+    let early = early.end(rest).await;
+    assert!(matches!(early, Err(BackupError::TableGone(_))), "{early:?}");
+    assert_eq!(world.find(INTO.0, INTO.1).await.unwrap().id, theirs.id);
+    world.store.drop_table(theirs.id).await.unwrap();
+    let store = Stopping::refusing(Conflict::TableNotFound, &world.store);
+    let gone = restore_table(store, choice(LARGE, INTO), &backup[..]).await;
+    assert!(matches!(gone, Err(BackupError::TableGone(_))), "{gone:?}");
+}
+
+/// What a store refuses it refuses again: there is nothing to go on with.
+#[tokio::test]
+async fn a_half_that_is_refused_is_dropped() {
+    let world = World::new(1);
+    world.fill().await;
+    let backup = world.full().await;
+    let before = world.dump().await;
+    let store = Stopping::refusing(Conflict::NotUnique, &world.store);
+    let refused = restore_table(store, choice(PEOPLE, INTO), &backup[..]).await;
+    assert!(matches!(refused, Err(BackupError::Store(_))), "{refused:?}");
+    assert_eq!(world.dump().await, before);
 }
 
 /// An earlier version may have left a note beside the empty table that it had made: that says nothing any more.

@@ -1,9 +1,9 @@
-//! A store that stops taking changes of its catalogue, as if its server had been killed there.
+//! A store that stops taking changes of its catalogue, as if its server had been killed there, or refuses all batches.
 
 use async_trait::async_trait;
 use rowhouse_store::{
-    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Extent, Index, IndexId,
-    IndexKeys, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId, Scan,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
+    IndexId, IndexKeys, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId, Scan,
     Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
@@ -17,12 +17,20 @@ use std::time::Duration;
 pub(crate) struct Stopping {
     inner: Arc<dyn Store>,
     left: AtomicUsize,
+    refusal: Option<Conflict>,
 }
 
 impl Stopping {
     /// Takes so many changes of tables and accounts, and no more.
     pub(crate) fn after(changes: usize, inner: &Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(Self { inner: Arc::clone(inner), left: AtomicUsize::new(changes) })
+        let (inner, left) = (Arc::clone(inner), AtomicUsize::new(changes));
+        Arc::new(Self { inner, left, refusal: None })
+    }
+
+    /// Takes all of these, but no batch.
+    pub(crate) fn refusing(reason: Conflict, inner: &Arc<dyn Store>) -> Arc<dyn Store> {
+        let (inner, left) = (Arc::clone(inner), AtomicUsize::new(usize::MAX));
+        Arc::new(Self { inner, left, refusal: Some(reason) })
     }
 
     fn step(&self) -> Result<(), StoreError> {
@@ -45,7 +53,10 @@ impl Store for Stopping {
     }
 
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        self.inner.commit(batch).await
+        match self.refusal {
+            Some(reason) => Err(StoreError::rejected(reason)),
+            None => self.inner.commit(batch).await,
+        }
     }
 
     async fn table(
