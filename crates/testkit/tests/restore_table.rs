@@ -174,10 +174,11 @@ fn killed(mut server: TestServer) {
     assert!(resumed, "none of {KILLS_LATE_MAX} was gone on with");
 }
 
-/// Somebody who takes or verifies a backup learns that a table in it is not whole, and nobody gets it back as if it were.
+/// Somebody who checks the data or takes or verifies a backup learns that a table is not whole, and nobody gets it back as if it
+/// were.
 #[test]
 fn halves_are_told() {
-    let server = TestServer::start();
+    let mut server = TestServer::start();
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let first = directory.path().join("first.rhb");
     let mut client = server.client();
@@ -203,8 +204,22 @@ fn halves_are_told() {
     assert!(done && said.contains("\"halfRestored\":[\"devstoreaccount1/Again\"]"), "{said}");
     let (whole, said) = ended(restore(&server, &second, "Again=Third"));
     assert!(!whole && said.contains("was itself half restored"), "{said}");
+    let check = |server: &TestServer| {
+        let mut command = Command::new(binary());
+        command.arg("check").arg(server.data()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command)
+    };
+    server.kill();
+    let (in_order, said) = check(&server);
+    assert!(in_order, "{said}");
+    let expected = "2 tables with 10 entities: everything is in order.\n\
+                    1 table is half restored: devstoreaccount1/Again. ";
+    assert!(said.starts_with(expected), "{said}");
+    server.restart();
     let (whole, said) = ended(restore(&server, &first, "Things=Again"));
     assert!(whole && said.contains(RESUMED), "{said}");
+    server.kill();
+    assert_eq!(check(&server).1, "2 tables with 20 entities: everything is in order.\n");
 }
 
 /// Of several tables those that can be are restored, and the others told: so the same command goes on with one that is
