@@ -290,7 +290,7 @@ fn tell(survey: &Survey) -> String {
     }
     let halves = survey.catalogue.halves();
     if !halves.is_empty() {
-        rows.push(("Half", half_restored(&halves)));
+        rows.insert(3, ("Half", half_restored(&halves)));
     }
     let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
     lines.concat()
@@ -313,7 +313,9 @@ pub(crate) fn keys(held: &KeysHeld) -> String {
     }
     if !held.left_out.is_empty() {
         let accounts = counted(held.left_out.len() as u64, "account", "accounts");
-        parts.push(format!("left out for {accounts}: there was no master key to seal them with"));
+        parts.push(format!(
+            "left out for {accounts}: there were none, or no master key to seal them with"
+        ));
     }
     match parts.as_slice() {
         [] if held.public => "the public one of the development account".to_owned(),
@@ -393,7 +395,7 @@ mod tests {
         let held = KeysHeld::default();
         let shop = || left_out(&["shop"]);
         let sealed = "sealed: a server needs the master key that this one was taken with";
-        let one = "left out for 1 account: there was no master key to seal them with";
+        let one = "left out for 1 account: there were none, or no master key to seal them with";
         let cases = [
             (held.clone(), "none".to_owned()),
             (KeysHeld { sealed: true, public: true, ..held.clone() }, sealed.to_owned()),

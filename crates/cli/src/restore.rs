@@ -234,7 +234,7 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     if held.left_out.is_empty() {
         return String::new();
     }
-    let data = data.map(|data| format!(" --data {}", data.display())).unwrap_or_default();
+    let data = data.map(|data| format!(" --data {}", quoted(data))).unwrap_or_default();
     let mut text =
         "Nobody can sign for an account without keys. Start a server, and make new ones:\n"
             .to_owned();
@@ -245,6 +245,17 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
         }
     }
     text
+}
+
+/// A path as it can be typed, in quotes if a shell would take it for something else.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain =
+        |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c) || (cfg!(windows) && c == '\\');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
@@ -326,6 +337,22 @@ mod tests {
             told.contains("  rowhouse account rotate bakery --slot 2 --data ./restored\n"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn a_path_can_be_typed() {
+        for (path, expected) in [
+            ("./restored", "./restored"),
+            ("/größe/a-b_c", "/größe/a-b_c"),
+            ("my data", "'my data'"),
+            ("a$b", "'a$b'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), expected);
+        }
+        let left_out = vec![("shop".parse().unwrap(), vec![1])];
+        let told = renewals(&KeysHeld { left_out, ..KeysHeld::default() }, Some(Path::new("a b")));
+        assert!(told.ends_with(" --slot 1 --data 'a b'\n"), "{told}");
     }
 
     #[test]
