@@ -1,9 +1,10 @@
 //! A single table of a backup, under a new name, into a store that is in use.
 //!
 //! Queues are left out. The new table must not be there. While it fills it carries a mark, [`Half`], by which nobody takes it for
-//! a whole one: services do not show it. Nor does this: a table that carried the mark when the backup was taken is refused. The mark says which backup it is of and how far it has got, and the next attempt with
-//! the same backup goes on from there; it is taken off last, together with setting the policies of the original. What is wrong with
-//! the backup itself drops the half; a client, a server or a store that fails leaves it.
+//! a whole one: services do not show it, and one that carried the mark when the backup was taken is refused here. The mark says
+//! which backup it is of and how far it has got, and the next attempt with the same backup goes on from there; it is taken off
+//! last, together with setting the policies of the original. What is wrong with the backup itself drops the half; a client, a
+//! server or a store that fails leaves it. What no longer carries the mark of this attempt is neither written to nor dropped.
 
 use crate::apply::Applier;
 use crate::error::{BackupError, FileError};
