@@ -288,8 +288,18 @@ fn tell(survey: &Survey) -> String {
         let messages = counted(totals.messages, "message", "messages");
         rows.insert(3, ("Queues", format!("{queues}, {messages}")));
     }
+    let halves = survey.catalogue.halves();
+    if !halves.is_empty() {
+        rows.insert(3, ("Half", half_restored(&halves)));
+    }
     let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
     lines.concat()
+}
+
+/// Names tables, at least one, that are not whole.
+pub(crate) fn half_restored(tables: &[String]) -> String {
+    let count = counted(tables.len() as u64, "table is", "tables are");
+    format!("{count} half restored: {}", tables.join(", "))
 }
 
 /// Which keys there are, and what a server needs that is to use what is restored.
@@ -303,7 +313,9 @@ pub(crate) fn keys(held: &KeysHeld) -> String {
     }
     if !held.left_out.is_empty() {
         let accounts = counted(held.left_out.len() as u64, "account", "accounts");
-        parts.push(format!("left out for {accounts}: there was no master key to seal them with"));
+        parts.push(format!(
+            "left out for {accounts}: there were none, or no master key to seal them with"
+        ));
     }
     match parts.as_slice() {
         [] if held.public => "the public one of the development account".to_owned(),
@@ -343,6 +355,7 @@ fn value(survey: &Survey) -> Value {
         "base": base,
         "sealed": held.sealed,
         "keysLeftOut": left_out(&held),
+        "halfRestored": catalogue.halves(),
         "accounts": catalogue.accounts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
         "tables": tables,
         "entities": totals.entities,
@@ -368,6 +381,13 @@ mod tests {
     }
 
     #[test]
+    fn halves_are_named() {
+        let names = ["shop/New".to_owned(), "shop/Old".to_owned()];
+        assert_eq!(half_restored(&names[..1]), "1 table is half restored: shop/New");
+        assert_eq!(half_restored(&names), "2 tables are half restored: shop/New, shop/Old");
+    }
+
+    #[test]
     fn keys_are_told_in_a_line() {
         let left_out = |names: &[&str]| {
             names.iter().map(|name| (name.parse().unwrap(), vec![1, 2])).collect::<Vec<_>>()
@@ -375,7 +395,7 @@ mod tests {
         let held = KeysHeld::default();
         let shop = || left_out(&["shop"]);
         let sealed = "sealed: a server needs the master key that this one was taken with";
-        let one = "left out for 1 account: there was no master key to seal them with";
+        let one = "left out for 1 account: there were none, or no master key to seal them with";
         let cases = [
             (held.clone(), "none".to_owned()),
             (KeysHeld { sealed: true, public: true, ..held.clone() }, sealed.to_owned()),

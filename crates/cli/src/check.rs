@@ -1,5 +1,6 @@
 //! `rowhouse check`: is a data directory in order?
 
+use crate::backup::half_restored;
 use crate::{Failure, output};
 use clap::Args;
 use rowhouse_server::{Checked, DatabaseAddress};
@@ -61,6 +62,12 @@ impl Check {
                 queues = format!(", {count} with {messages}");
             }
             output::print(&format!("{tables} with {entities}{queues}: everything is in order.\n"));
+            if !report.half_restored.is_empty() {
+                output::print(&format!(
+                    "{}. The same 'rowhouse restore' goes on with it; deleting it gives it up.\n",
+                    half_restored(&report.half_restored)
+                ));
+            }
             return Ok(());
         }
         let problems = output::counted(report.problems.len() as u64, "problem", "problems");

@@ -169,7 +169,10 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let told = options.tell(&report, &tables);
     let policies = azurite::set_policies(&client, options.on_conflict.into(), &rest);
     azurite::tell_left_out(&rest);
-    told.and(policies)
+    match (told, policies) {
+        (Err(rows), Err(policies)) => Err(format!("{rows}; {policies}")),
+        (told, policies) => told.and(policies),
+    }
 }
 
 impl Options {

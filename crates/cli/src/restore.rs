@@ -1,15 +1,15 @@
 //! `rowhouse restore`: a backup into an empty place, or single tables of it into a running server.
 
-use crate::admin_client::AdminOptions;
+use crate::admin_client::{AdminClient, AdminOptions};
 use crate::backup::{keys, left_out, verify, whole};
 use crate::output::counted;
 use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::{Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
+use rowhouse_server::{BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
 use serde_json::json;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use std::str::FromStr;
 /// is given again; until it is finished no server starts there.
 ///
 /// With --table, single tables under new names into a running server. Nobody sees such a table before it is
-/// whole, and what was interrupted goes on when the same command is given again.
+/// whole, and what was interrupted goes on when the same command is given again. One that is refused does not stop the others.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct RestoreCommand {
@@ -89,6 +89,22 @@ impl FromStr for Renamed {
             if valid { Ok(place) } else { Err(wrong()) }
         };
         Ok(Self { old: place(old)?, new: place(new)? })
+    }
+}
+
+impl fmt::Display for Renamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.old, self.new)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { account, table } = self;
+        match account {
+            Some(account) => write!(f, "{account}/{table}"),
+            None => f.write_str(table),
+        }
     }
 }
 
@@ -162,26 +178,55 @@ impl RestoreCommand {
         let (Some(first), Some(last)) = (surveys.first(), surveys.last()) else { return Ok(()) };
         rowhouse_server::check_chain(std::slice::from_ref(first)).map_err(|e| e.to_string())?;
         let length = surveys.iter().map(|survey: &Survey| survey.bytes).sum();
+        let mut failures = Vec::new();
         for renamed in &self.tables {
-            let account = renamed.old.find_account(&last.catalogue)?;
-            let into = renamed.new.account.as_deref().unwrap_or(&account);
-            let (old, new) = (&renamed.old.table, &renamed.new.table);
-            let path =
-                format!("/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}");
-            let answer = client.upload(&path, length, concatenated(&self.files)?)?;
-            if self.server.json {
-                output::print(&format!("{answer}\n"));
-                continue;
+            // The others are not to wait for it: the same command goes on with one that is half there.
+            if let Err(failure) = self.restore_table(&client, renamed, &last.catalogue, length) {
+                failures.push((renamed, failure));
             }
-            let number = |name: &str| answer[name].as_u64().unwrap_or_default();
-            let items = contents("", number("items"), number("changes"));
-            let resumed = rest_of_an_attempt(answer["resumed"] == true);
-            output::print(&format!(
-                "Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"
-            ));
         }
+        not_restored(failures, self.tables.len())
+    }
+
+    fn restore_table(
+        &self,
+        client: &AdminClient,
+        renamed: &Renamed,
+        catalogue: &Catalogue,
+        length: u64,
+    ) -> Result<(), Failure> {
+        let account = renamed.old.find_account(catalogue)?;
+        let into = renamed.new.account.as_deref().unwrap_or(&account);
+        let (old, new) = (&renamed.old.table, &renamed.new.table);
+        let path =
+            format!("/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}");
+        let answer = client.upload(&path, length, concatenated(&self.files)?)?;
+        if self.server.json {
+            output::print(&format!("{answer}\n"));
+            return Ok(());
+        }
+        let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+        let items = contents("", number("items"), number("changes"));
+        let resumed = rest_of_an_attempt(answer["resumed"] == true);
+        output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
         Ok(())
     }
+}
+
+/// Tells of every table why it was not restored.
+fn not_restored(failures: Vec<(&Renamed, Failure)>, of: usize) -> Result<(), Failure> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    if of == 1 {
+        return Err(failures.into_iter().map(|(_, failure)| failure).collect());
+    }
+    let mut text = format!("{} of {of} tables were not restored", failures.len());
+    for (renamed, failure) in failures {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n  {renamed}: {failure}");
+    }
+    Err(text)
 }
 
 /// How accounts without keys get new ones from the server that runs on what was restored; nothing if all have theirs.
@@ -189,7 +234,7 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     if held.left_out.is_empty() {
         return String::new();
     }
-    let data = data.map(|data| format!(" --data {}", data.display())).unwrap_or_default();
+    let data = data.map(|data| format!(" --data {}", quoted(data))).unwrap_or_default();
     let mut text =
         "Nobody can sign for an account without keys. Start a server, and make new ones:\n"
             .to_owned();
@@ -200,6 +245,17 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
         }
     }
     text
+}
+
+/// A path as it can be typed, in quotes if a shell would take it for something else.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain =
+        |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c) || (cfg!(windows) && c == '\\');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
@@ -226,14 +282,21 @@ impl Place {
             .tables
             .iter()
             .filter(|table| table.name.as_str().eq_ignore_ascii_case(&self.table))
-            .filter_map(|table| catalogue.owner(table))
-            .filter(|owner| is_meant(owner));
+            .filter_map(|table| {
+                let owner =
+                    catalogue.accounts.iter().find(|account| account.id == table.account)?;
+                Some((&owner.name, table))
+            })
+            .filter(|(owner, _)| is_meant(owner.as_str()));
         match (owners.next(), owners.next()) {
-            (Some(owner), None) => Ok(owner.to_owned()),
+            // The server says so too, when it has received everything.
+            (Some((owner, table)), None) if !table.is_whole() => {
+                let (account, table) = (owner.clone(), table.name.clone());
+                Err(BackupError::NotWhole { account, table }.to_string())
+            }
+            (Some((owner, _)), None) => Ok(owner.as_str().to_owned()),
             (None, _) => Err(format!(
-                "the backup has no table {}{}: 'rowhouse backup verify --json' lists what it has",
-                self.account.as_deref().map(|name| format!("{name}/")).unwrap_or_default(),
-                self.table
+                "the backup has no table {self}: 'rowhouse backup verify --json' lists what it has"
             )),
             (Some(_), Some(_)) => Err(format!(
                 "several accounts of the backup have a table {0}: name one, as ACCOUNT/{0}",
@@ -274,6 +337,38 @@ mod tests {
             told.contains("  rowhouse account rotate bakery --slot 2 --data ./restored\n"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn a_path_can_be_typed() {
+        for (path, expected) in [
+            ("./restored", "./restored"),
+            ("/größe/a-b_c", "/größe/a-b_c"),
+            ("my data", "'my data'"),
+            ("a$b", "'a$b'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), expected);
+        }
+        let left_out = vec![("shop".parse().unwrap(), vec![1])];
+        let told = renewals(&KeysHeld { left_out, ..KeysHeld::default() }, Some(Path::new("a b")));
+        assert!(told.ends_with(" --slot 1 --data 'a b'\n"), "{told}");
+    }
+
+    #[test]
+    fn every_table_that_is_not_restored_is_told() {
+        let renamed: Vec<Renamed> =
+            ["People=Old", "a/B=c/D"].iter().map(|text| text.parse().unwrap()).collect();
+        let failures = |count: usize| {
+            renamed.iter().take(count).map(|it| (it, "it is there".to_owned())).collect()
+        };
+        assert_eq!(not_restored(failures(0), 2), Ok(()));
+        assert_eq!(not_restored(failures(1), 1), Err("it is there".to_owned()));
+        let expected = "1 of 2 tables were not restored\n  People=Old: it is there";
+        assert_eq!(not_restored(failures(1), 2), Err(expected.to_owned()));
+        let expected =
+            "2 of 2 tables were not restored\n  People=Old: it is there\n  a/B=c/D: it is there";
+        assert_eq!(not_restored(failures(2), 2), Err(expected.to_owned()));
     }
 
     #[test]

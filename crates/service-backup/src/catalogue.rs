@@ -62,6 +62,13 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Account and name of every table that was itself being restored and is not whole, as `ACCOUNT/TABLE`.
+    pub fn halves(&self) -> Vec<String> {
+        let halves = self.tables.iter().filter(|table| !table.is_whole());
+        let named = |table: &Table| Some(format!("{}/{}", self.owner(table)?, table.name));
+        halves.filter_map(named).collect()
+    }
+
     /// An account by its name.
     pub fn account(&self, name: &AccountName) -> Option<&Account> {
         let found = self.accounts.binary_search_by(|account| account.name.cmp(name)).ok()?;

@@ -120,6 +120,17 @@ pub enum BackupError {
         /// The table.
         table: TableName,
     },
+    /// The table in the backup is half of another one.
+    #[error(
+        "the table {table} of the account {account} was itself half restored when the backup was taken: \
+         restore it from the backup that it came from, or from a later one"
+    )]
+    NotWhole {
+        /// The account.
+        account: AccountName,
+        /// The table.
+        table: TableName,
+    },
     /// The account to restore into is not there.
     #[error("there is no account {0} to restore the table into")]
     NoSuchAccount(AccountName),
@@ -143,6 +154,15 @@ pub enum BackupError {
          been dropped: give the command again"
     )]
     OtherChain(TableName),
+    /// The half is no longer there.
+    #[error("the table {0} was deleted while it was restored: nothing of it is left")]
+    TableGone(TableName),
+    /// Somebody else has gone on with the half.
+    #[error(
+        "another attempt to restore the table {0} was begun meanwhile, and goes on or has ended in the place of \
+         this one"
+    )]
+    TakenOver(TableName),
     /// It stopped half way, through no fault of the backup.
     #[error("{reason}; what was restored of {table} is kept: give the same command again to go on")]
     Halted {

@@ -1,12 +1,10 @@
 //! A single table of a backup, under a new name, into a store that is in use.
 //!
 //! Queues are left out. The new table must not be there. While it fills it carries a mark, [`Half`], by which nobody takes it for
-//! a whole one: services do not show it. The mark says which backup it is of and how far it has got, and the next attempt with
-//! the same backup goes on from there; it is taken off last, together with setting the policies of the original. What is wrong with
-//! the backup itself drops the half; a client, a server or a store that fails leaves it.
-//!
-//! Between making the table and marking it a server may be killed: a note in the settings of the account, there before the table,
-//! says that an empty table of that name may be thrown away.
+//! a whole one: services do not show it, and one that carried the mark when the backup was taken is refused here. The mark says
+//! which backup it is of and how far it has got, and the next attempt with the same backup goes on from there; it is taken off
+//! last, together with setting the policies of the original. What is wrong with the backup itself drops the half; a client, a
+//! server or a store that fails leaves it. What no longer carries the mark of this attempt is neither written to nor dropped.
 
 use crate::apply::Applier;
 use crate::error::{BackupError, FileError};
@@ -15,9 +13,9 @@ use crate::items::Header;
 use crate::marker::Place;
 use crate::read::{Part, Reader};
 use crate::survey::check_header;
-use crate::{ttl, write};
-use rowhouse_store::{Account, AccountId, Conflict, Half, Store, StoreError, Table, TableId};
-use rowhouse_types::{AccountName, Guid, KeyRange, TableName};
+use crate::ttl;
+use rowhouse_store::{AccountId, Conflict, Half, Store, StoreError, Table, TableId};
+use rowhouse_types::{AccountName, Guid, TableName};
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
@@ -34,8 +32,17 @@ pub struct TableChoice {
     pub into_table: TableName,
 }
 
+impl TableChoice {
+    /// Account and table in the backup.
+    fn wanted(&self) -> (AccountName, TableName) {
+        (self.from_account.clone(), self.from_table.clone())
+    }
+}
+
 /// After so many frames of the table it is noted how far it has got.
 const PARTS_BETWEEN_NOTES: u64 = 128;
+/// It has got all of the last backup, and may have settings and indexes of the original: nothing more is put into it.
+const ALL_PARTS: u64 = u64::MAX;
 
 /// What was restored, this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +67,15 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
 ) -> Result<RestoredTable, BackupError> {
     let account = store.account(&choice.into_account).await?;
     let account = account.ok_or_else(|| BackupError::NoSuchAccount(choice.into_account.clone()))?;
-    let note = Note::new(&choice.into_table, account.id);
     // Before anything is read: whoever sends a large backup learns at once that it is in vain.
     let there = store.table(account.id, &choice.into_table).await?;
-    if there.is_some_and(|table| table.is_whole()) && !note.is_in(&account) {
+    if there.is_some_and(|table| table.is_whole()) {
         return Err(BackupError::TableExists(choice.into_table));
     }
     let reader = Reader::begin(source).await?;
     let backup = reader.header().id;
-    let begun = find_half(&*store, &account, &note, &choice.into_table, backup).await?;
-    let mut work = Work::new(store, choice, note, backup, begun);
+    let begun = find_half(&*store, account.id, &choice.into_table, backup).await?;
+    let mut work = Work::new(store, account.id, choice, backup, begun);
     match work.run(reader).await {
         Ok(Declared { kept: indexes, left_out: indexes_left_out }) => {
             let Work { items, changes, resumed, .. } = work;
@@ -82,30 +88,20 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
 /// The half that an earlier attempt with the same backup has left. Fails if any other table is there.
 async fn find_half(
     store: &dyn Store,
-    account: &Account,
-    note: &Note,
+    account: AccountId,
     name: &TableName,
     backup: Guid,
 ) -> Result<Option<(Arc<Table>, Half)>, BackupError> {
-    let Some(table) = store.table(account.id, name).await? else { return Ok(None) };
+    let Some(table) = store.table(account, name).await? else { return Ok(None) };
     match table.half() {
-        Some(half) if half.backup == backup => {
-            if note.is_in(account) {
-                note.remove(store).await?;
-            }
-            Ok(Some((table, half)))
-        }
+        Some(half) if half.backup == backup => Ok(Some((table, half))),
         Some(half) => Err(BackupError::OtherHalf { table: name.clone(), id: half.backup }),
-        None if note.is_in(account) && is_new(store, &table).await? => {
-            drop_if_there(store, table.id).await?;
-            Ok(None)
-        }
         None => Err(BackupError::TableExists(name.clone())),
     }
 }
 
 /// A table that is being filled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Target {
     table: TableId,
     /// The table in the backup, as the last catalogue has it.
@@ -114,8 +110,9 @@ struct Target {
 
 struct Work {
     store: Arc<dyn Store>,
+    /// The account to restore into.
+    account: AccountId,
     choice: TableChoice,
-    note: Note,
     applier: Applier,
     target: Option<Target>,
     /// The half of an earlier attempt, until the backup comes to its place.
@@ -130,8 +127,8 @@ struct Work {
 impl Work {
     fn new(
         store: Arc<dyn Store>,
+        account: AccountId,
         choice: TableChoice,
-        note: Note,
         backup: Guid,
         begun: Option<(Arc<Table>, Half)>,
     ) -> Self {
@@ -139,7 +136,7 @@ impl Work {
         let empty = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
         let (begun, half) = begun.map_or((None, empty), |(table, half)| (Some(table.id), half));
         let (target, resumed) = (None, begun.is_some());
-        Self { store, choice, note, applier, target, begun, resumed, half, items: 0, changes: 0 }
+        Self { store, account, choice, applier, target, begun, resumed, half, items: 0, changes: 0 }
     }
 
     async fn run<R: AsyncRead + Unpin>(
@@ -152,7 +149,7 @@ impl Work {
         while let Some(mut reader) = next {
             check_header(before.as_ref(), reader.header())?;
             self.file(file, &mut reader).await?;
-            self.applier.settle().await?;
+            self.settle().await?;
             before = Some(reader.header().clone());
             next = Reader::begin_if_any(reader.into_inner()).await?;
             file += 1;
@@ -160,17 +157,21 @@ impl Work {
         if self.begun.is_some() {
             return Err(BackupError::OtherChain(self.choice.into_table.clone()));
         }
-        let Some(Target { table, saved }) = self.target.as_ref() else {
-            let (account, table) = (&self.choice.from_account, &self.choice.from_table);
-            return Err(BackupError::NoSuchTable {
-                account: account.clone(),
-                table: table.clone(),
-            });
+        let Some(Target { table, saved }) = self.target.clone() else {
+            let (account, table) = self.choice.wanted();
+            return Err(BackupError::NoSuchTable { account, table });
         };
-        ttl::set(&*self.store, *table, saved.ttl.as_ref()).await?;
-        let declared = indexes::declare(&*self.store, *table, &saved.indexes).await?;
+        // Only the last backup counts: it may have become whole since the one before.
+        if !saved.is_whole() {
+            let (account, table) = self.choice.wanted();
+            return Err(BackupError::NotWhole { account, table });
+        }
+        // Changes that were made cannot be made again once an index is unique.
+        self.mark(Half { parts: ALL_PARTS, ..self.half }).await?;
+        ttl::set(&*self.store, table, saved.ttl.as_ref()).await?;
+        let declared = indexes::declare(&*self.store, table, &saved.indexes).await?;
         self.check_mark().await?;
-        self.store.set_policies(*table, saved.policies.clone()).await?;
+        self.store.set_policies(table, saved.policies).await?;
         Ok(declared)
     }
 
@@ -212,7 +213,7 @@ impl Work {
                     }
                     if unnoted == PARTS_BETWEEN_NOTES {
                         unnoted = 0;
-                        self.applier.settle().await?;
+                        self.settle().await?;
                         self.mark(Half { file, parts, ..self.half }).await?;
                     }
                 }
@@ -245,30 +246,24 @@ impl Work {
         let Some(saved) = saved else { return Ok(()) };
         let half = Half { reading, file, parts: 0, ..self.half };
         if let Some(target) = &mut self.target {
+            if self.half.parts == ALL_PARTS {
+                return Err(BackupError::OtherChain(self.choice.into_table.clone()));
+            }
             target.saved = saved;
             return self.mark(half).await;
         }
-        self.note.write(&*self.store).await?;
         let (name, placement) = (&self.choice.into_table, saved.placement.clone());
-        let created = self.store.create_table(self.note.account, name, placement).await;
-        let table = match created {
-            Ok(table) => table,
-            Err(StoreError::Rejected { reason: Conflict::TableExists, .. }) => {
-                self.note.remove(&*self.store).await?;
-                return Err(BackupError::TableExists(name.clone()));
+        let policies = half.policies();
+        let created =
+            self.store.create_table_with_policies(self.account, name, placement, policies).await;
+        let table = created.map_err(|error| match error {
+            StoreError::Rejected { reason: Conflict::TableExists, .. } => {
+                BackupError::TableExists(name.clone())
             }
-            Err(error) => return Err(error.into()),
-        };
-        self.store.set_policies(table.id, half.policies()).await?;
-        if !is_new(&*self.store, &table).await? {
-            // Somebody has written to it before the mark was there: it is theirs.
-            self.store.set_policies(table.id, Vec::new()).await?;
-            self.note.remove(&*self.store).await?;
-            return Err(BackupError::TableExists(name.clone()));
-        }
+            error => error.into(),
+        })?;
         self.half = half;
         self.target = Some(Target { table: table.id, saved });
-        self.note.remove(&*self.store).await?;
         Ok(())
     }
 
@@ -282,24 +277,43 @@ impl Work {
         Ok(())
     }
 
-    /// Whether the table is still there as this attempt has left it: through another server, somebody may have begun another
-    /// one, or dropped the table.
+    /// Returns when all that was read for the table is in it.
+    async fn settle(&mut self) -> Result<(), BackupError> {
+        if self.target.is_some() {
+            self.check_mark().await?;
+        }
+        self.applier.settle().await
+    }
+
+    /// Fails unless the table is still there as this attempt has left or found it: through another server, somebody may have begun
+    /// another attempt and even finished it, or dropped the table. Asked before everything that is done to the table, so
+    /// that no more than what is on its way just then reaches one that is somebody else's by now.
     async fn check_mark(&self) -> Result<(), BackupError> {
-        let table = self.store.table(self.note.account, &self.choice.into_table).await?;
-        let is_ours = |table: &Table| {
-            let known = self.target.as_ref().is_some_and(|target| target.table == table.id);
-            known && table.half() == Some(self.half)
-        };
-        if table.is_some_and(|table| is_ours(&table)) { Ok(()) } else { Err(BackupError::Busy) }
+        let table = self.store.table(self.account, &self.choice.into_table).await?;
+        let known = self.begun.or(self.target.as_ref().map(|target| target.table));
+        let name = || self.choice.into_table.clone();
+        match table.filter(|table| Some(table.id) == known) {
+            Some(table) if table.half() == Some(self.half) => Ok(()),
+            Some(_) => Err(BackupError::TakenOver(name())),
+            None => Err(BackupError::TableGone(name())),
+        }
     }
 
     /// Whether anything of it belongs into the table.
     async fn part(&mut self, part: Part) -> Result<bool, BackupError> {
         let Some(target) = &self.target else { return Ok(false) };
         let (table, saved) = (target.table, target.saved.id);
-        let before = self.items;
+        let belongs = match &part {
+            Part::Entities(frame) => frame.table == saved,
+            Part::Changes(changes) => changes.iter().any(|change| change.table == saved),
+            _ => false,
+        };
+        if !belongs {
+            return Ok(false);
+        }
+        self.check_mark().await?;
         match part {
-            Part::Entities(frame) if frame.table == saved => {
+            Part::Entities(frame) => {
                 self.items += frame.count;
                 for (key, record) in frame.iter() {
                     self.applier.entity(table, key, record).await?;
@@ -314,70 +328,56 @@ impl Work {
             }
             _ => {}
         }
-        Ok(before < self.items)
+        Ok(true)
     }
 
-    /// Drops what was made if the backup is not in order. Whatever else was in the way may be gone when the same is tried again.
+    /// Drops what was made if the backup is not in order, or the store refuses what is in it. Whatever else was in the way may be
+    /// gone when the same is tried again.
     async fn give_up(mut self, error: BackupError) -> BackupError {
+        use BackupError as E;
         // What was on its way would only make what is thrown away larger.
         self.applier = Applier::new(Arc::clone(&self.store));
+        let has_begun = self.begun.is_some() || self.target.is_some();
         match error {
-            BackupError::TableExists(_) | BackupError::Busy => error,
-            BackupError::Store(_) | BackupError::File(FileError::Io(_))
-                if self.begun.is_some() || self.target.is_some() =>
-            {
-                let table = self.choice.into_table;
-                BackupError::Halted { reason: error.to_string(), table }
+            E::TableExists(_) | E::TakenOver(_) | E::TableGone(_) => error,
+            // Between a look at the mark and the change that followed it.
+            E::Store(StoreError::Rejected { reason: Conflict::TableNotFound, .. }) => {
+                E::TableGone(self.choice.into_table)
             }
-            error => match self.discard().await {
-                Ok(()) => error,
-                Err(again) => BackupError::LeftOver { reason: error.to_string(), again },
-            },
+            E::Store(StoreError::Rejected { .. }) => self.take_back(error).await,
+            E::Store(_) | E::File(FileError::Io(_)) if has_begun => {
+                let halted =
+                    E::Halted { reason: error.to_string(), table: self.choice.into_table.clone() };
+                match self.check_mark().await {
+                    Err(gone @ E::TableGone(_)) => gone,
+                    // Another mark may be one of this attempt, of which nobody knew whether it was made.
+                    _ => halted,
+                }
+            }
+            error => self.take_back(error).await,
         }
     }
 
-    /// Takes back what was made.
-    async fn discard(&mut self) -> Result<(), StoreError> {
-        let made = self.target.take().map(|target| target.table);
-        let Some(table) = self.begun.take().or(made) else { return Ok(()) };
+    /// Drops what was made, and tells why.
+    async fn take_back(mut self, error: BackupError) -> BackupError {
+        match self.discard().await {
+            Ok(()) | Err(BackupError::TableGone(_)) => error,
+            Err(BackupError::Store(again)) => {
+                BackupError::LeftOver { reason: error.to_string(), again }
+            }
+            Err(not_ours) => not_ours,
+        }
+    }
+
+    /// Takes back what was made, unless it is somebody else's by now.
+    async fn discard(&mut self) -> Result<(), BackupError> {
+        let made = self.target.as_ref().map(|target| target.table);
+        let Some(table) = self.begun.or(made) else { return Ok(()) };
+        self.check_mark().await?;
+        (self.begun, self.target) = (None, None);
         (self.items, self.changes) = (0, 0);
-        drop_if_there(&*self.store, table).await
+        Ok(drop_if_there(&*self.store, table).await?)
     }
-}
-
-/// What is kept in the settings of the account while a table is there and not marked yet.
-#[derive(Debug)]
-struct Note {
-    account: AccountId,
-    setting: String,
-}
-
-impl Note {
-    fn new(table: &TableName, account: AccountId) -> Self {
-        Self { account, setting: format!("restoring {}", table.folded().as_str()) }
-    }
-
-    fn is_in(&self, account: &Account) -> bool {
-        account.settings.contains_key(self.setting.as_str())
-    }
-
-    async fn write(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let value = Some(Box::default());
-        store.set_account_setting(self.account, &self.setting, value).await
-    }
-
-    async fn remove(&self, store: &dyn Store) -> Result<(), StoreError> {
-        store.set_account_setting(self.account, &self.setting, None).await
-    }
-}
-
-/// Whether nothing was done to a table since it was made.
-async fn is_new(store: &dyn Store, table: &Table) -> Result<bool, StoreError> {
-    let bare = table.policies.is_empty() && table.indexes.is_empty() && table.ttl.is_none();
-    let mut scan = write::page(KeyRange::all());
-    scan.limit = 1;
-    let page = store.scan(table.id, scan).await?;
-    Ok(bare && page.rows.is_empty() && page.next.is_none())
 }
 
 async fn drop_if_there(store: &dyn Store, table: TableId) -> Result<(), StoreError> {

@@ -276,7 +276,7 @@ fn entities(table: TableId, before: u64, rows: &Rows) -> Result<Vec<u8>, StoreEr
 }
 
 /// Asks for the entities of a frame.
-pub(crate) fn page(range: KeyRange) -> Scan {
+fn page(range: KeyRange) -> Scan {
     Scan {
         ranges: vec![range],
         through: None,

@@ -27,6 +27,7 @@ pub(crate) enum Change {
         account: AccountId,
         name: TableName,
         placement: Placement,
+        policies: Vec<StoredPolicy>,
     },
     DropTable(TableId),
     SetPolicies(TableId, Vec<StoredPolicy>),
@@ -113,9 +114,9 @@ impl Change {
             Self::SetMetadata(_, metadata) | Self::CreateQueue { metadata, .. } => {
                 metadata.iter().fold(256, |sum, (name, value)| sum + name.len() + value.len())
             }
+            Self::CreateTable { policies, .. } => 256 + policies.len() * 256,
             Self::SetSetting { value, .. } => value.as_ref().map_or(0, |value| value.len()),
-            Self::CreateTable { .. }
-            | Self::DropTable(_)
+            Self::DropTable(_)
             | Self::SetTtl(..)
             | Self::CreateIndex { .. }
             | Self::DropIndex(..)
@@ -135,8 +136,8 @@ impl Change {
         now: Timestamp,
     ) -> Result<Answer, Fault> {
         let answer = match self {
-            Self::CreateTable { account, name, placement } => {
-                create_table(conn, draft, account, name, placement, now)
+            Self::CreateTable { account, name, placement, policies } => {
+                create_table(conn, draft, account, name, placement, policies, now)
             }
             Self::DropTable(table) => drop_table(conn, draft, table),
             Self::SetPolicies(table, policies) => set_policies(conn, draft, table, policies),
@@ -188,6 +189,7 @@ fn create_table(
     account: AccountId,
     name: TableName,
     placement: Placement,
+    policies: Vec<StoredPolicy>,
     created: Timestamp,
 ) -> Result<Answer, Fault> {
     if draft.catalogue.account_by_id(account).is_none() {
@@ -212,7 +214,8 @@ fn create_table(
         placement.group.as_deref(),
         placement.route_chars,
     ])?;
-    let (policies, indexes) = (Vec::new(), Vec::new());
+    insert_policies(conn, id, &policies)?;
+    let indexes = Vec::new();
     let table = Table { id, account, name, created, placement, policies, indexes, ttl: None };
     let table = Arc::new(table);
     draft.catalogue.put_table(Arc::clone(&table));
@@ -247,13 +250,24 @@ fn set_policies(
     let mut found = Table::clone(found);
     let id = table.0.cast_signed();
     conn.prepare_cached("DELETE FROM policies WHERE table_id = ?1")?.execute([id])?;
+    insert_policies(conn, table, &policies)?;
+    found.policies = policies;
+    draft.catalogue.put_table(Arc::new(found));
+    Ok(Answer::Done)
+}
+
+fn insert_policies(
+    conn: &Connection,
+    table: TableId,
+    policies: &[StoredPolicy],
+) -> Result<(), Fault> {
     let mut insert = conn.prepare_cached(
         "INSERT INTO policies (table_id, position, id, start, expiry, permission)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
-    for (position, policy) in (0_i64..).zip(&policies) {
+    for (position, policy) in (0_i64..).zip(policies) {
         insert.execute(params![
-            id,
+            table.0.cast_signed(),
             position,
             &*policy.id,
             policy.start.map(|time| time.ticks().cast_signed()),
@@ -261,9 +275,7 @@ fn set_policies(
             policy.permission.as_deref(),
         ])?;
     }
-    found.policies = policies;
-    draft.catalogue.put_table(Arc::new(found));
-    Ok(Answer::Done)
+    Ok(())
 }
 
 fn set_ttl(

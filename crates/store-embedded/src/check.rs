@@ -29,6 +29,8 @@ pub struct CheckReport {
     pub accounts: Vec<Arc<Account>>,
     /// Tables that exist.
     pub tables: u64,
+    /// Those of them that are half restored, as `ACCOUNT/TABLE`: nothing is wrong with them, but services do not show them.
+    pub half_restored: Vec<String>,
     /// Entities in them.
     pub entities: u64,
     /// Secondary indexes of the tables.
@@ -115,6 +117,9 @@ impl Check<'_> {
             }
             for table in catalogue.tables(account.id, None) {
                 self.report.tables += 1;
+                if !table.is_whole() {
+                    self.report.half_restored.push(format!("{}/{}", account.name, table.name));
+                }
                 let name = format!("table {} of account {}", table.name, account.name);
                 if marks.last_table < table.id.0 {
                     self.problem(format!("{name}: its id was never given out"));

@@ -382,14 +382,15 @@ impl Store for EmbeddedStore {
         Ok(self.catalogue()?.tables(account, from).take(limit).cloned().collect())
     }
 
-    async fn create_table(
+    async fn create_table_with_policies(
         &self,
         account: AccountId,
         name: &TableName,
         placement: Placement,
+        policies: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError> {
         let name = name.clone();
-        match self.change(Change::CreateTable { account, name, placement }).await? {
+        match self.change(Change::CreateTable { account, name, placement, policies }).await? {
             Answer::Table(table) => Ok(table),
             other => unreachable!("a new table is answered with {other:?}"),
         }

@@ -171,6 +171,7 @@ pub(crate) async fn create_table(
     account: AccountId,
     name: &TableName,
     placement: &Placement,
+    policies: Vec<StoredPolicy>,
     now: Timestamp,
 ) -> Result<Table, Fault> {
     let owner = i64::from(account.0);
@@ -181,14 +182,27 @@ pub(crate) async fn create_table(
     let row = session.row(sql, &[]).await?;
     let id: i64 = row.map_or(0, |row| row.get(0));
     let sql = "INSERT INTO rowhouse.tables
-            (tid, account, folded, name, created, placement_group, route_chars)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+            (tid, account, folded, name, created, placement_group, route_chars,
+             policy_ids, policy_starts, policy_expiries, policy_permissions)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ON CONFLICT (account, folded) DO NOTHING";
     let folded = name.folded();
     let route = placement.route_chars.map(i64::from);
     let group = placement.group.as_deref();
-    let values: crate::pool::Values<'_> =
-        &[&id, &owner, &folded.as_str(), &name.as_str(), &ticks(now), &group, &route];
+    let Policies { ids, starts, expiries, permissions } = Policies::of(&policies);
+    let values: crate::pool::Values<'_> = &[
+        &id,
+        &owner,
+        &folded.as_str(),
+        &name.as_str(),
+        &ticks(now),
+        &group,
+        &route,
+        &ids,
+        &starts,
+        &expiries,
+        &permissions,
+    ];
     if session.execute(sql, values).await? == 0 {
         return Err(Conflict::TableExists.into());
     }
@@ -198,7 +212,7 @@ pub(crate) async fn create_table(
         name: name.clone(),
         created: now,
         placement: placement.clone(),
-        policies: Vec::new(),
+        policies,
         indexes: Vec::new(),
         ttl: None,
     })

@@ -89,11 +89,12 @@ impl Store for PostgresReplica {
         self.reader.tables(account, from, limit).await
     }
 
-    async fn create_table(
+    async fn create_table_with_policies(
         &self,
         _: AccountId,
         _: &TableName,
         _: Placement,
+        _: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError> {
         refused()
     }

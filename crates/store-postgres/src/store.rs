@@ -456,15 +456,16 @@ impl Store for PostgresStore {
         self.reader.tables(account, from, limit).await
     }
 
-    async fn create_table(
+    async fn create_table_with_policies(
         &self,
         account: AccountId,
         name: &TableName,
         placement: Placement,
+        policies: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError> {
         let now = self.reader.clock.now();
         let create = |session: Arc<Session>| async move {
-            catalogue::create_table(&session, account, name, &placement, now).await
+            catalogue::create_table(&session, account, name, &placement, policies, now).await
         };
         self.change(create).await.map(Arc::new)
     }

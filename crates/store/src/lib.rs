@@ -91,7 +91,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Arc<Table>>, StoreError>;
 
-    /// Creates a table under an id that was never used before.
+    /// Creates a table under an id that was never used before, without access policies.
     ///
     /// Fails with [`Conflict::TableExists`] or [`Conflict::AccountNotFound`].
     async fn create_table(
@@ -99,6 +99,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         account: AccountId,
         name: &TableName,
         placement: Placement,
+    ) -> Result<Arc<Table>, StoreError> {
+        self.create_table_with_policies(account, name, placement, Vec::new()).await
+    }
+
+    /// Creates a table as [`Store::create_table`] does, which has these access policies from the beginning: nobody ever
+    /// finds it without them, whatever happens meanwhile.
+    async fn create_table_with_policies(
+        &self,
+        account: AccountId,
+        name: &TableName,
+        placement: Placement,
+        policies: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError>;
 
     /// Drops a table: its name is free and its entities are unreachable at once; their space comes back

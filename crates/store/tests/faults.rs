@@ -277,13 +277,14 @@ impl Store for Faulty {
         self.inner.tables(account, from, limit).await
     }
 
-    async fn create_table(
+    async fn create_table_with_policies(
         &self,
         account: AccountId,
         name: &TableName,
         placement: Placement,
+        policies: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError> {
-        self.inner.create_table(account, name, placement).await
+        self.inner.create_table_with_policies(account, name, placement, policies).await
     }
 
     async fn drop_table(&self, table: TableId) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const LEFT_OUT: &str =
-    "Keys      left out for 1 account: there was no master key to seal them with";
+    "Keys      left out for 1 account: there were none, or no master key to seal them with";
 const SEALED: &str = "Keys      sealed: a server needs the master key that this one was taken with";
 
 /// Where a server keeps its data: a directory, or a database.

@@ -7,14 +7,16 @@ use base64::engine::general_purpose::STANDARD;
 use rowhouse_env::{Random, SeededRandom};
 use rowhouse_testkit::{Client, TestPostgres, TestServer, binary, seed};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// So many times something is killed; then it is let go on to its end.
+const KILLS: usize = 8;
 /// How often it is tried to kill the server while a table is half there.
 const KILLS_LATE_MAX: usize = 20;
-const KILLS: usize = 8;
 const ENTITIES: usize = 700;
 const RESUMED: &str = "(the rest of an earlier attempt)";
 
@@ -30,6 +32,26 @@ fn ask(server: &TestServer, arguments: &[&str], file: &Path) -> Command {
 fn restore(server: &TestServer, file: &Path, renamed: &str) -> Child {
     let mut command = ask(server, &["restore", "--table", renamed], file);
     command.spawn().expect("it can be started")
+}
+
+/// Has the server receive so many bytes of the backup for a table, and hangs up: the half is there when it returns.
+fn hang_up(server: &TestServer, file: &Path, (old, new): (&str, &str), after: usize) {
+    let backup = std::fs::read(file).expect("the backup can be read");
+    let token = std::fs::read_to_string(server.data().join("admin-token")).expect("the token");
+    let account = "devstoreaccount1";
+    let mut stream = TcpStream::connect(server.admin_address()).expect("it listens");
+    write!(
+        stream,
+        "POST /v1/accounts/{account}/tables/{new}/restore?account={account}&table={old} HTTP/1.1\r\n\
+         Host: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
+        token.trim(),
+        backup.len()
+    )
+    .and_then(|()| stream.write_all(&backup[..after]))
+    .expect("it takes a part");
+    stream.shutdown(Shutdown::Write).expect("it can be told that nothing follows");
+    // Whatever it answers: after that it is not at work any more.
+    let _ = stream.read_to_end(&mut Vec::new());
 }
 
 /// Whether it succeeded, and what it said.
@@ -150,6 +172,87 @@ fn killed(mut server: TestServer) {
         said.contains(RESUMED)
     });
     assert!(resumed, "none of {KILLS_LATE_MAX} was gone on with");
+}
+
+/// Somebody who checks the data or takes or verifies a backup learns that a table is not whole, and nobody gets it back as if it
+/// were.
+#[test]
+fn halves_are_told() {
+    let mut server = TestServer::start();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let first = directory.path().join("first.rhb");
+    let mut client = server.client();
+    client.create_table("Things");
+    for row in 0..10 {
+        let entity = json!({ "PartitionKey": "p", "RowKey": format!("{row}") });
+        assert_eq!(client.insert("Things", &entity).expect("answered").status, 204);
+    }
+    let run = |mut command: Command| ended(command.spawn().expect("it can be started"));
+    let (taken, said) = run(ask(&server, &["backup"], &first));
+    assert!(taken && !said.contains("Half"), "{said}");
+    let length = std::fs::metadata(&first).expect("it is there").len();
+    let length = usize::try_from(length).expect("it is short");
+    hang_up(&server, &first, ("Things", "Again"), length - 8);
+
+    let line = "Half      1 table is half restored: devstoreaccount1/Again\n";
+    let second = directory.path().join("second.rhb");
+    for arguments in [&["backup"][..], &["backup", "verify"]] {
+        let (done, said) = run(ask(&server, arguments, &second));
+        assert!(done && said.contains(line), "{said}");
+    }
+    let (done, said) = run(ask(&server, &["backup", "verify", "--json"], &second));
+    assert!(done && said.contains("\"halfRestored\":[\"devstoreaccount1/Again\"]"), "{said}");
+    let (whole, said) = ended(restore(&server, &second, "Again=Third"));
+    assert!(!whole && said.contains("was itself half restored"), "{said}");
+    let check = |server: &TestServer| {
+        let mut command = Command::new(binary());
+        command.arg("check").arg(server.data()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command)
+    };
+    server.kill();
+    let (in_order, said) = check(&server);
+    assert!(in_order, "{said}");
+    let expected = "2 tables with 10 entities: everything is in order.\n\
+                    1 table is half restored: devstoreaccount1/Again. ";
+    assert!(said.starts_with(expected), "{said}");
+    server.restart();
+    let (whole, said) = ended(restore(&server, &first, "Things=Again"));
+    assert!(whole && said.contains(RESUMED), "{said}");
+    server.kill();
+    assert_eq!(check(&server).1, "2 tables with 20 entities: everything is in order.\n");
+}
+
+/// Of several tables those that can be are restored, and the others told: so the same command goes on with one that is
+/// half there although another is whole by now.
+#[test]
+fn one_table_that_is_refused_does_not_stop_the_others() {
+    let server = TestServer::start();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("backup.rhb");
+    let mut client = server.client();
+    for table in ["First", "Second"] {
+        client.create_table(table);
+        let entity = json!({ "PartitionKey": "p", "RowKey": table });
+        assert_eq!(client.insert(table, &entity).expect("answered").status, 204);
+    }
+    let run = |mut command: Command| ended(command.spawn().expect("it can be started"));
+    let (taken, said) = run(ask(&server, &["backup"], &file));
+    assert!(taken, "{said}");
+    let (whole, said) = ended(restore(&server, &file, "First=One"));
+    assert!(whole, "{said}");
+    let length = std::fs::metadata(&file).expect("it is there").len();
+    let length = usize::try_from(length).expect("it is short");
+    hang_up(&server, &file, ("Second", "Two"), length - 8);
+    let tables =
+        ["restore", "--table", "First=One", "--table", "Nothing=Three", "--table", "Second=Two"];
+    let (all, said) = run(ask(&server, &tables, &file));
+    assert!(!all, "{said}");
+    let second = "Restored devstoreaccount1/Second as devstoreaccount1/Two: 1 entity (the rest of";
+    let told = "rowhouse: 2 of 3 tables were not restored\n  \
+                First=One: There is a table One already: choose another name\n  \
+                Nothing=Three: the backup has no table Nothing: ";
+    assert!(said.contains(second) && said.contains(told), "{said}");
+    assert_eq!(contents(&mut client, "Two").len(), 1);
 }
 
 #[test]

@@ -533,6 +533,36 @@ fn policies_of_azurite_are_taken_over() {
     assert!(acl("GET", b"").contains("<Id>readers</Id>"));
 }
 
+/// A row that is refused hides nothing about policies, and those of one table nothing about those of the others.
+#[test]
+fn everything_of_azurite_that_is_refused_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../client/tests/data");
+    let text_of = fs::read_to_string(format!("{data}/azurite-3.37.0-policies.json")).unwrap();
+    let policy = |id: &str| format!(r#"{{"id":"{id}","accessPolicy":{{"permission":"r"}}}}"#);
+    // More than a table can have: a service refuses them.
+    let many: String = (0..6).map(|n| policy(&n.to_string()) + ",").collect();
+    let file = text_of.replacen(r#""tableAcl":["#, &format!(r#""tableAcl":[{many}"#), 1).replacen(
+        r#""table":"Open","#,
+        &format!(r#""table":"Open","tableAcl":[{}],"#, policy("readers")),
+        1,
+    );
+    fs::write(directory.path().join("azurite.json"), file).unwrap();
+    let mut client = server.client();
+    client.create_table("Guarded");
+    let mine = json!({ "PartitionKey": "p", "RowKey": "r", "N": 2 });
+    assert_eq!(client.insert("Guarded", &mine).unwrap().status, 204);
+    let output = run(directory.path(), &server, &["import", "azurite", "azurite.json"]);
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("1 row was refused"), "{said}");
+    assert!(said.contains("access policies were not set: Guarded: "), "{said}");
+    assert!(said.contains("Set the access policies of 1 table."), "{said}");
+    let there = client.request("GET", "Open?comp=acl", &[], b"").text();
+    assert!(there.contains("<Id>readers</Id>"), "{there}");
+}
+
 #[test]
 fn failures_are_a_sentence_that_says_what_to_do() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,9 +2,11 @@
 
 use crate::{Failure, output, transfer};
 use rowhouse_client::files::Beside;
-use rowhouse_client::{Client, OnConflict};
+use rowhouse_client::{Client, ClientError, OnConflict};
+use rowhouse_types::StoredPolicy;
 
 /// Sets the access policies of the tables that have some, unless others are there already: then it is as with entities.
+/// What is wrong with those of one table does not keep the others from theirs.
 pub(super) fn set_policies(
     client: &Client,
     on_conflict: OnConflict,
@@ -13,24 +15,13 @@ pub(super) fn set_policies(
     let (mut set, mut wrong) = (0, Vec::new());
     let outcome = transfer::run(async {
         for (table, policies) in &beside.policies {
-            let policies = match policies {
-                Ok(policies) => policies,
-                Err(reason) => {
-                    wrong.push(format!("{table}: {reason}"));
-                    continue;
-                }
+            let outcome = match policies {
+                Ok(policies) => set_one(client, on_conflict, table, policies).await,
+                Err(reason) => Err(reason.clone()),
             };
-            let there = client.acl(table).await?;
-            let is_free = there.is_empty() || there == *policies;
-            match on_conflict {
-                OnConflict::Fail if !is_free => {
-                    wrong.push(format!("{table}: it has other ones already"));
-                }
-                OnConflict::Skip if !is_free => {}
-                _ => {
-                    client.set_acl(table, policies).await?;
-                    set += 1;
-                }
+            match outcome {
+                Ok(is_set) => set += u64::from(is_set),
+                Err(reason) => wrong.push(format!("{table}: {reason}")),
             }
         }
         Ok(())
@@ -44,6 +35,23 @@ pub(super) fn set_policies(
         return Ok(());
     }
     Err(format!("access policies were not set: {}", wrong.join("; ")))
+}
+
+/// Whether they are set now; not if others are to be left alone.
+async fn set_one(
+    client: &Client,
+    on_conflict: OnConflict,
+    table: &str,
+    policies: &[StoredPolicy],
+) -> Result<bool, Failure> {
+    let told = |error: ClientError| transfer::told(&error.into());
+    let there = client.acl(table).await.map_err(told)?;
+    let is_free = there.is_empty() || there == policies;
+    match on_conflict {
+        OnConflict::Fail if !is_free => Err("it has other ones already".to_owned()),
+        OnConflict::Skip if !is_free => Ok(false),
+        _ => client.set_acl(table, policies).await.map(|()| true).map_err(told),
+    }
 }
 
 /// Says what of the file was not taken over.

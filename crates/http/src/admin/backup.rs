@@ -161,10 +161,11 @@ fn problem(error: &BackupError) -> Problem {
         E::Busy => with(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy"),
         E::ChangesNotKept => with(StatusCode::CONFLICT, "ChangesNotKept"),
         E::NoSuchAccount(_) => with(StatusCode::NOT_FOUND, "AccountNotFound"),
-        E::NoSuchTable { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
-        E::TableExists(_) | E::OtherHalf { .. } | E::OtherChain(_) => {
-            with(StatusCode::CONFLICT, "TableExists")
-        }
+        E::NoSuchTable { .. } | E::NotWhole { .. } => with(StatusCode::NOT_FOUND, "TableNotFound"),
+        E::TableExists(_) | E::OtherHalf { .. } => with(StatusCode::CONFLICT, "TableExists"),
+        E::OtherChain(_) => with(StatusCode::CONFLICT, "OtherBackups"),
+        E::TableGone(_) => with(StatusCode::CONFLICT, "TableDeleted"),
+        E::TakenOver(_) => with(StatusCode::CONFLICT, "TakenOver"),
         E::NotEmpty | E::OtherRestore { .. } => with(StatusCode::CONFLICT, "NotEmpty"),
         E::File(FileError::Io(_)) => Problem::bad("The body ended early."),
         E::File(_) | E::NotFull { .. } | E::Chain { .. } | E::OtherOrigin { .. } | E::Changed => {
@@ -184,4 +185,29 @@ fn sentence(error: &BackupError) -> String {
     let mut rest = text.chars();
     let first = rest.next().map(|c| c.to_ascii_uppercase());
     first.into_iter().chain(rest).chain(['.']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program can tell a name that is taken from a half that is gone.
+    #[test]
+    fn tables_that_are_not_restored_have_codes() {
+        use rowhouse_service_backup::BackupError as E;
+        let table = || -> TableName { "Old".parse().unwrap() };
+        let cases = [
+            (E::TableExists(table()), "TableExists"),
+            (E::OtherHalf { table: table(), id: Guid([0; 16]) }, "TableExists"),
+            (E::OtherChain(table()), "OtherBackups"),
+            (E::TableGone(table()), "TableDeleted"),
+            (E::TakenOver(table()), "TakenOver"),
+        ];
+        for (error, code) in cases {
+            assert_eq!(
+                (problem(&error).status, problem(&error).code),
+                (StatusCode::CONFLICT, code)
+            );
+        }
+    }
 }

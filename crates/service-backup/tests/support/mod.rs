@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod stopping;
+
 use rowhouse_env::{SeededRandom, SimulatedClock};
 use rowhouse_service_backup::{
     BackupError, BackupService, Base, Header, KeepKeys, Restored, Survey, beginning, restore,

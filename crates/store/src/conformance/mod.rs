@@ -164,6 +164,8 @@ macro_rules! conformance_suite {
                 "The placement of a table is kept as it was given.";
             All tables::policies_are_replaced
                 "Access policies are kept in order and replaced as a whole.";
+            All tables::a_table_begins_with_its_policies
+                "A table that is made with access policies is never found without them.";
             All accounts::account_is_kept_as_given
                 "An account is found by name with its keys; a second one of the same name is refused.";
             All accounts::account_version_rises

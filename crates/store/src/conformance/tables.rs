@@ -190,3 +190,49 @@ pub async fn policies_are_replaced(engine: &dyn Engine) {
     table(&*store, owner, "Guarded").await;
     assert!(policies().await.is_empty(), "a new table has none");
 }
+
+/// By nobody who looks while it is made, not in a snapshot, and not after a restart.
+pub async fn a_table_begins_with_its_policies(engine: &dyn Engine) {
+    let store = engine.open().await;
+    let owner = account(&*store, "first").await.id;
+    let policy = |id: &str| StoredPolicy {
+        id: id.into(),
+        start: Some(Timestamp::EDM_MIN),
+        expiry: None,
+        permission: Some("r".into()),
+    };
+    let policies = vec![policy("z"), policy("ä ' \""), policy(&"x".repeat(200))];
+    let made = Arc::new(AtomicBool::new(false));
+    let watcher = {
+        let (store, made) = (Arc::clone(&store), Arc::clone(&made));
+        tokio::spawn(async move {
+            while !made.load(Ordering::SeqCst) {
+                let found = store.tables(owner, None, 100).await.expect("the listing succeeds");
+                assert!(found.iter().all(|table| table.policies.len() == 3), "{found:?}");
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    for n in 0..20 {
+        let (name, placement) = (name(&format!("Guarded{n}")), Placement::default());
+        let created =
+            store.create_table_with_policies(owner, &name, placement.clone(), policies.clone());
+        let created = created.await.expect("created");
+        assert_eq!(created.policies, policies);
+        let found = store.table(owner, &name).await.expect("the lookup succeeds");
+        assert_eq!(found.expect("the table is there").policies, policies);
+        let again = store.create_table_with_policies(owner, &name, placement, Vec::new()).await;
+        assert_eq!(refusal(again), (0, Conflict::TableExists));
+    }
+    made.store(true, Ordering::SeqCst);
+    watcher.await.expect("none is found without its policies");
+    let snapshot = store.snapshot().await.expect("a snapshot");
+    let saved = snapshot.tables(owner).await.expect("the listing succeeds");
+    drop(snapshot);
+    assert_eq!(saved.len(), 20);
+    assert!(saved.iter().all(|table| table.policies == policies), "{saved:?}");
+    let Some(store) = engine.reopen(store).await else { return };
+    let kept = store.tables(owner, None, 100).await.expect("the listing succeeds");
+    assert_eq!(kept.len(), 20);
+    assert!(kept.iter().all(|table| table.policies == policies), "{kept:?}");
+}

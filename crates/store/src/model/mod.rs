@@ -135,11 +135,12 @@ impl Store for ModelStore {
         Ok(listed.take(limit).map(|(_, table)| table).collect())
     }
 
-    async fn create_table(
+    async fn create_table_with_policies(
         &self,
         account: AccountId,
         name: &TableName,
         placement: Placement,
+        policies: Vec<StoredPolicy>,
     ) -> Result<Arc<Table>, StoreError> {
         let mut state = self.state()?;
         state.account(account)?;
@@ -153,7 +154,7 @@ impl Store for ModelStore {
             name: name.clone(),
             created: self.clock.now(),
             placement,
-            policies: Vec::new(),
+            policies,
             indexes: Vec::new(),
             ttl: None,
         });
