@@ -94,3 +94,13 @@ fn policies_are_read_and_the_rest_is_told() {
     assert!(policies.is_empty() && !has_properties);
     assert_eq!(accounts.into_iter().collect::<Vec<_>>(), ["devstoreaccount1"]);
 }
+
+/// Another program may have written the file anew, in another order: no entity is left out silently.
+#[test]
+fn objects_before_the_name_of_their_table_are_refused() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("azurite-out-of-order.json");
+    let file = r#"{"collections":[{"data":[{"PartitionKey":"p"}],"name":"devstoreaccount1$T"}]}"#;
+    std::fs::write(&path, file).unwrap();
+    let refusal = AzuriteReader::open(&path, "devstoreaccount1").unwrap_err().to_string();
+    assert!(refusal.contains("objects before its name"), "{refusal}");
+}

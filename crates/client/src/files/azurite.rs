@@ -231,16 +231,21 @@ impl<'de> Visitor<'de> for Collection<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut of = Of::Nothing;
+        let mut of = None;
         while let Some(member) = map.next_key::<String>()? {
             match member.as_str() {
                 "name" => {
                     self.0.found = true;
-                    of = self.0.named(&map.next_value::<String>()?)?;
+                    of = Some(self.0.named(&map.next_value::<String>()?)?);
                 }
-                "data" if !matches!(of, Of::Nothing) => {
-                    map.next_value_seed(Documents { of: &of, reading: self.0 })?;
-                }
+                "data" => match &of {
+                    None => {
+                        let reason = "a collection has its objects before its name";
+                        return Err(serde::de::Error::custom(reason));
+                    }
+                    Some(Of::Nothing) => drop(map.next_value::<IgnoredAny>()?),
+                    Some(of) => map.next_value_seed(Documents { of, reading: self.0 })?,
+                },
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
