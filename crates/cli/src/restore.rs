@@ -7,7 +7,9 @@ use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::{BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
+use rowhouse_server::{
+    BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey, quoted,
+};
 use serde_json::json;
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -247,17 +249,6 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     text
 }
 
-/// A path as it can be typed, in quotes if a shell would take it for something else.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain =
-        |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c) || (cfg!(windows) && c == '\\');
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 /// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
 /// sum of both says nothing.
 fn contents(before: &str, items: u64, changes: u64) -> String {
@@ -340,16 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_be_typed() {
-        for (path, expected) in [
-            ("./restored", "./restored"),
-            ("/größe/a-b_c", "/größe/a-b_c"),
-            ("my data", "'my data'"),
-            ("a$b", "'a$b'"),
-            ("it's", r"'it'\''s'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), expected);
-        }
+    fn a_directory_can_be_typed() {
         let left_out = vec![("shop".parse().unwrap(), vec![1])];
         let told = renewals(&KeysHeld { left_out, ..KeysHeld::default() }, Some(Path::new("a b")));
         assert!(told.ends_with(" --slot 1 --data 'a b'\n"), "{told}");

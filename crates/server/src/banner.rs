@@ -43,7 +43,7 @@ impl fmt::Display for Banner {
         if known.development_key {
             writeln!(text, "Connection string of the development account:")?;
             writeln!(text, "{bold}{}{plain}", connection_string(table, queue))?;
-        } else if known.others == 0 {
+        } else if known.accounts == 0 {
             writeln!(text, "There is no account yet: rowhouse account create NAME")?;
         } else {
             writeln!(text, "Connection strings: rowhouse account show NAME --keys")?;
@@ -112,7 +112,7 @@ mod tests {
             changes: None,
             token: "rowhouse-data/admin-token".into(),
             trust: None,
-            known: Known { development_key: true, others: 0 },
+            known: Known { development_key: true, accounts: 1, ..Known::default() },
         };
         let mut banner = Banner { started, notes: vec![], bold: false };
         let expected = format!(
@@ -136,12 +136,15 @@ QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;TableEndpoint=http://127.0
         banner.started.changes = Some("kept for 7 days".into());
         assert!(banner.to_string().contains("  Changes kept for 7 days\n"), "{banner}");
         banner.started.data = Data::Nowhere;
-        banner.started.known.development_key = false;
+        banner.started.known = Known::default();
         banner.notes.push("be careful".into());
         let text = banner.to_string();
         for part in ["nothing is kept", "rowhouse account create NAME", "Note: be careful"] {
             assert!(text.contains(part), "{text}");
         }
+        // The development account, with a key of its own.
+        banner.started.known.accounts = 1;
+        assert!(banner.to_string().contains("rowhouse account show NAME --keys"), "{banner}");
 
         let address: DatabaseAddress = "postgres://ann:secret@db/shop".parse().unwrap();
         banner.started.data = Data::Database(address.clone());

@@ -211,6 +211,11 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     let mut server = place.serve(&with_master_key);
     let told = backup(&server, &sealed, None);
     assert!(told.contains(SEALED) && !told.contains("left out"), "{told}");
+    // In the store it still lies open, which the start tells, on standard output and in the log.
+    let log = server.log();
+    let note = "the keys of shop still lie unsealed in ";
+    assert_eq!(log.matches(note).count(), 2, "{log}");
+    assert!(log.contains("; this seals them: rowhouse account rotate shop --slot 1"), "{log}");
     server.stop();
     assert!(shop.keys.iter().all(|key| !holds(&sealed, key)));
     let elsewhere = Place::new(postgres);
