@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(crate) accounts: usize,
     /// Those with a secret that is not sealed, in the order of their names.
     pub(crate) unsealed: Vec<AccountName>,
+    /// Those for which nobody can sign, because a backup left their keys out.
+    pub(crate) without_keys: Vec<AccountName>,
 }
 
 /// Makes the development account if it is wanted and missing, and sees to it that its public key
@@ -57,16 +59,17 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
             config.data_place()
         )));
     }
+    let named = |is_meant: fn(&AccountView) -> bool| -> Vec<AccountName> {
+        let meant = all.iter().filter(|account| is_meant(account));
+        meant.map(|account| account.name.clone()).collect()
+    };
     Ok(Known {
         development_key: all
             .iter()
             .any(|account| account.name == development && has_public_key(account)),
         accounts: all.len(),
-        unsealed: all
-            .iter()
-            .filter(|account| account.stored.contains(&KeyForm::Readable))
-            .map(|account| account.name.clone())
-            .collect(),
+        unsealed: named(|account| account.stored.contains(&KeyForm::Readable)),
+        without_keys: named(|account| account.keys.iter().all(Option::is_none)),
     })
 }
 

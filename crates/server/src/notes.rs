@@ -22,8 +22,21 @@ pub(crate) fn notes(config: &Config, known: &Known) -> Vec<String> {
     if on_network && !config.uses_tls() {
         notes.push("tables and queues are on the network without TLS.".to_owned());
     }
+    notes.extend(without_keys(config, known));
     notes.extend(unsealed(config, known));
     notes
+}
+
+/// Accounts of which a restore has brought everything but the keys.
+fn without_keys(config: &Config, known: &Known) -> Option<String> {
+    let accounts = known.without_keys.as_slice();
+    let (has, it) = match accounts {
+        [] => return None,
+        [_] => ("has", "it"),
+        _ => ("have", "them"),
+    };
+    let (who, rotate) = (named(accounts), rotate(config, accounts));
+    Some(format!("{who} {has} no keys, so nobody can sign for {it}: {rotate}"))
 }
 
 /// Keys that whoever has the data can read.
@@ -137,6 +150,25 @@ mod tests {
         );
         let many = told(&known(&["aaa", "bbb", "ccc", "ddd"]), sealing);
         assert!(many[0].starts_with("the keys of 4 accounts (aaa, bbb, ccc, ...) "), "{many:?}");
+    }
+
+    #[test]
+    fn accounts_without_keys_are_told_with_what_makes_some() {
+        let known = |accounts: &[&str]| Known {
+            accounts: accounts.len(),
+            without_keys: names(accounts),
+            ..Known::default()
+        };
+        assert_eq!(
+            told(&known(&["shop"]), |config| config.data = "restored".into()),
+            ["shop has no keys, so nobody can sign for it: rowhouse account rotate shop --slot 1 \
+              --data restored"]
+        );
+        assert_eq!(
+            told(&known(&["bakery", "shop"]), |_| {}),
+            ["2 accounts (bakery, shop) have no keys, so nobody can sign for them: rowhouse \
+              account rotate NAME --slot 1"]
+        );
     }
 
     #[test]

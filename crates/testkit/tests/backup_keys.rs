@@ -194,10 +194,22 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     for key in strangers {
         is_refused(&server, key);
     }
+    // The start tells it, on standard output and in the log, and of no keys that lie open: there are none.
+    let log = server.log();
+    let note = "shop has no keys, so nobody can sign for it: rowhouse account rotate shop --slot 1";
+    assert_eq!(log.matches(note).count(), 2, "{log}");
+    assert!(!log.contains("unsealed"), "{log}");
+    let listed = |server: &TestServer| {
+        let told = ask(server, &["account", "list"]);
+        let line = told.lines().find(|line| line.starts_with("shop ")).expect("it is listed");
+        line.split_whitespace().last().expect("a column").to_owned()
+    };
+    assert_eq!(listed(&server), "none");
     let told = ask(&server, &["account", "show", "shop", "--keys"]);
     assert!(told.contains("Key 1     none") && !told.contains("AccountKey"), "{told}");
     let told = ask(&server, &["account", "rotate", "shop", "--slot", "1"]);
     let new = told.lines().last().expect("a key").to_owned();
+    assert_eq!(listed(&server), "1");
     shop.is_whole(&mut Client::with_account(server.address(), "shop", &new));
     for key in strangers {
         is_refused(&server, key);
