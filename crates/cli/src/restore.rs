@@ -147,19 +147,8 @@ impl RestoreCommand {
             output::print(&format!("{value}\n"));
             return Ok(());
         }
-        let resumed = rest_of_an_attempt(restored.resumed);
-        output::print(&format!(
-            "Restored {}, {}{}{resumed}.\nKeys      {}\n",
-            counted(restored.accounts, "account", "accounts"),
-            counted(restored.tables, "table", "tables"),
-            contents(", ", restored.items, restored.changes),
-            keys(&held),
-        ));
-        if restored.queues > 0 {
-            let queues = counted(restored.queues, "queue", "queues");
-            let messages = counted(restored.messages, "message", "messages");
-            output::print(&format!("Queues    {queues}, {messages}\n"));
-        }
+        let (everything, resumed) = (everything(&restored), rest_of_an_attempt(restored.resumed));
+        output::print(&format!("Restored {everything}{resumed}.\nKeys      {}\n", keys(&held)));
         if restored.indexes > 0 {
             let indexes = counted(restored.indexes, "index", "indexes");
             output::print(&format!("Indexes   {indexes}, built while a server runs\n"));
@@ -208,7 +197,7 @@ impl RestoreCommand {
             return Ok(());
         }
         let number = |name: &str| answer[name].as_u64().unwrap_or_default();
-        let items = contents("", number("items"), number("changes"));
+        let items = listed(&contents(number("items"), number("changes")));
         let resumed = rest_of_an_attempt(answer["resumed"] == true);
         output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
         Ok(())
@@ -249,14 +238,35 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     text
 }
 
-/// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
+/// What a whole restore has put back. Queues are told where there are some.
+fn everything(restored: &Restored) -> String {
+    let mut parts = vec![
+        counted(restored.accounts, "account", "accounts"),
+        counted(restored.tables, "table", "tables"),
+    ];
+    parts.extend(contents(restored.items, restored.changes));
+    if restored.queues > 0 {
+        parts.push(counted(restored.queues, "queue", "queues"));
+        parts.push(counted(restored.messages, "message", "messages"));
+    }
+    listed(&parts)
+}
+
+/// Of what was put back, so many are changes of what a full backup holds: they may replace or delete as well as add, so the
 /// sum of both says nothing.
-fn contents(before: &str, items: u64, changes: u64) -> String {
-    let entities = counted(items.saturating_sub(changes), "entity", "entities");
-    match changes {
-        0 if before.is_empty() => entities,
-        0 => format!(" and {entities}"),
-        _ => format!("{before}{entities} and {}", counted(changes, "change", "changes")),
+fn contents(items: u64, changes: u64) -> Vec<String> {
+    let mut parts = vec![counted(items.saturating_sub(changes), "entity", "entities")];
+    if changes > 0 {
+        parts.push(counted(changes, "change", "changes"));
+    }
+    parts
+}
+
+/// One after the other, with a word before the last.
+fn listed(parts: &[String]) -> String {
+    match parts {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        parts => parts.concat(),
     }
 }
 
@@ -311,6 +321,18 @@ fn concatenated(files: &[PathBuf]) -> Result<Box<dyn Read>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_restored_is_told_in_a_line() {
+        let mut restored = Restored { accounts: 1, tables: 2, items: 3, ..Restored::default() };
+        assert_eq!(everything(&restored), "1 account, 2 tables and 3 entities");
+        restored.changes = 2;
+        assert_eq!(everything(&restored), "1 account, 2 tables, 1 entity and 2 changes");
+        (restored.queues, restored.messages) = (1, 0);
+        let expected = "1 account, 2 tables, 1 entity, 2 changes, 1 queue and 0 messages";
+        assert_eq!(everything(&restored), expected);
+        assert_eq!(listed(&contents(1, 0)), "1 entity");
+    }
 
     #[test]
     fn whoever_restores_is_told_how_to_renew_keys() {
