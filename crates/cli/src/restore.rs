@@ -220,19 +220,20 @@ fn not_restored(failures: Vec<(&Renamed, Failure)>, of: usize) -> Result<(), Fai
     Err(text)
 }
 
-/// How accounts without keys get new ones from the server that runs on what was restored; nothing if all have theirs.
+/// How accounts without keys get new ones from the server that runs on what was restored, in a directory that nobody knows yet if that is a
+/// database; nothing if all have theirs.
 fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     if held.left_out.is_empty() {
         return String::new();
     }
-    let data = data.map(|data| format!(" --data {}", quoted(data))).unwrap_or_default();
+    let data = data.map_or_else(|| "DIR-OF-THE-SERVER".to_owned(), quoted);
     let mut text =
         "Nobody can sign for an account without keys. Start a server, and make new ones:\n"
             .to_owned();
     for (account, slots) in &held.left_out {
         for slot in slots {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  rowhouse account rotate {account} --slot {slot}{data}");
+            let _ = writeln!(text, "  rowhouse account rotate {account} --slot {slot} --data {data}");
         }
     }
     text
@@ -341,9 +342,9 @@ mod tests {
             vec![("bakery".parse().unwrap(), vec![2]), ("shop".parse().unwrap(), vec![1, 2])];
         let held = KeysHeld { left_out, ..KeysHeld::default() };
         let expected = "Nobody can sign for an account without keys. Start a server, and make new ones:\n  \
-            rowhouse account rotate bakery --slot 2\n  \
-            rowhouse account rotate shop --slot 1\n  \
-            rowhouse account rotate shop --slot 2\n";
+            rowhouse account rotate bakery --slot 2 --data DIR-OF-THE-SERVER\n  \
+            rowhouse account rotate shop --slot 1 --data DIR-OF-THE-SERVER\n  \
+            rowhouse account rotate shop --slot 2 --data DIR-OF-THE-SERVER\n";
         assert_eq!(renewals(&held, None), expected);
         let told = renewals(&held, Some(Path::new("./restored")));
         assert!(

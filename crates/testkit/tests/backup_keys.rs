@@ -179,11 +179,11 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     let told = elsewhere.restore(&[&full, &later]);
     assert!(told.contains(LEFT_OUT), "{told}");
     let data = match &elsewhere.database {
-        None => format!(" --data {}", elsewhere.parent.path().join("data").display()),
-        Some(_) => String::new(),
+        None => elsewhere.parent.path().join("data").display().to_string(),
+        Some(_) => "DIR-OF-THE-SERVER".to_owned(),
     };
     for slot in [1, 2] {
-        let command = format!("\n  rowhouse account rotate shop --slot {slot}{data}\n");
+        let command = format!("\n  rowhouse account rotate shop --slot {slot} --data {data}\n");
         assert!(told.contains(&command), "{told}");
     }
     let mut server = elsewhere.serve(&[]);
