@@ -166,13 +166,13 @@ impl RestoreCommand {
     fn restore_tables(self) -> Result<(), Failure> {
         let client = self.server.client()?;
         let surveys = verify(&self.files)?;
-        let (Some(first), Some(last)) = (surveys.first(), surveys.last()) else { return Ok(()) };
+        let Some(first) = surveys.first() else { return Ok(()) };
         rowhouse_server::check_chain(std::slice::from_ref(first)).map_err(|e| e.to_string())?;
         let length = surveys.iter().map(|survey: &Survey| survey.bytes).sum();
         let mut failures = Vec::new();
         for renamed in &self.tables {
             // The others are not to wait for it: the same command goes on with one that is half there.
-            if let Err(failure) = self.restore_table(&client, renamed, &last.catalogue, length) {
+            if let Err(failure) = self.restore_table(&client, renamed, &surveys, length) {
                 failures.push((renamed, failure));
             }
         }
@@ -183,9 +183,10 @@ impl RestoreCommand {
         &self,
         client: &AdminClient,
         renamed: &Renamed,
-        catalogue: &Catalogue,
+        surveys: &[Survey],
         length: u64,
     ) -> Result<(), Failure> {
+        let Some(Survey { catalogue, .. }) = surveys.last() else { return Ok(()) };
         let account = renamed.old.find_account(catalogue)?;
         let into = renamed.new.account.as_deref().unwrap_or(&account);
         let (old, new) = (&renamed.old.table, &renamed.new.table);
@@ -198,10 +199,23 @@ impl RestoreCommand {
         }
         let number = |name: &str| answer[name].as_u64().unwrap_or_default();
         let items = listed(&contents(number("items"), number("changes")));
-        let resumed = rest_of_an_attempt(answer["resumed"] == true);
+        // An earlier attempt may not have got to the first place that is noted.
+        let is_rest = number("items") < items_of(surveys, &account, old);
+        let resumed = rest_of_an_attempt(answer["resumed"] == true && is_rest);
         output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
         Ok(())
     }
+}
+
+/// How many entities and changes the backups have of a table, all together.
+fn items_of(surveys: &[Survey], account: &str, table: &str) -> u64 {
+    let saved = surveys.last().and_then(|Survey { catalogue, .. }| {
+        let mut named =
+            catalogue.tables.iter().filter(|saved| saved.name.as_str().eq_ignore_ascii_case(table));
+        named.find(|saved| catalogue.owner(saved) == Some(account))
+    });
+    let items = |survey: &Survey| survey.items.get(&saved?.id).copied();
+    surveys.iter().filter_map(items).sum()
 }
 
 /// Tells of every table why it was not restored.
@@ -233,7 +247,8 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     for (account, slots) in &held.left_out {
         for slot in slots {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  rowhouse account rotate {account} --slot {slot} --data {data}");
+            let _ =
+                writeln!(text, "  rowhouse account rotate {account} --slot {slot} --data {data}");
         }
     }
     text

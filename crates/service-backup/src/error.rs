@@ -165,7 +165,10 @@ pub enum BackupError {
     )]
     TakenOver(TableName),
     /// It stopped half way, through no fault of the backup.
-    #[error("{reason}; what was restored of {table} is kept: give the same command again to go on")]
+    #[error(
+        "{reason}; what was restored of {table} is kept: give the same command again, which goes on from the \
+         last place that was noted"
+    )]
     Halted {
         /// Why it stopped.
         reason: String,
