@@ -19,6 +19,10 @@ pub(crate) struct Started {
     pub(crate) queue: String,
     /// URL of the admin listener.
     pub(crate) admin: String,
+    /// Whether tables and queues are served on every address of this machine.
+    pub(crate) served_everywhere: bool,
+    /// Whether the admin listener is on every address of this machine.
+    pub(crate) admin_everywhere: bool,
     /// Where the data is.
     pub(crate) data: Data,
     /// Whether changes are kept, in words; none if they are not.

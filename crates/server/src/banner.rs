@@ -17,13 +17,15 @@ pub(crate) struct Banner {
 impl fmt::Display for Banner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bold, plain) = if self.bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        let Started { table, queue, admin, data, changes, token, trust, known } = &self.started;
+        let Started { table, queue, admin, data, changes, token, trust, known, .. } = &self.started;
+        let served = others(self.started.served_everywhere);
+        let administered = others(self.started.admin_everywhere);
         let mut text = String::new();
         writeln!(text, "{bold}Rowhouse{plain} {}", crate::VERSION)?;
         writeln!(text)?;
-        writeln!(text, "Table   {table}")?;
-        writeln!(text, "Queue   {queue}")?;
-        writeln!(text, "Admin   {admin}   token in {}", token.display())?;
+        writeln!(text, "Table   {table}{served}")?;
+        writeln!(text, "Queue   {queue}{served}")?;
+        writeln!(text, "Admin   {admin}{administered}   token in {}", token.display())?;
         match data {
             Data::Directory(path) => writeln!(text, "Data    {}", path.display())?,
             Data::Nowhere => writeln!(text, "Data    nothing is kept: gone when the server stops")?,
@@ -61,6 +63,11 @@ impl fmt::Display for Banner {
         }
         Ok(())
     }
+}
+
+/// What stands behind the URL by which a client on this machine reaches a listener.
+fn others(everywhere: bool) -> &'static str {
+    if everywhere { ", and every other address of this machine" } else { "" }
 }
 
 fn connection_string(table: &str, queue: &str) -> String {
@@ -108,6 +115,8 @@ mod tests {
             table: "http://127.0.0.1:10002".into(),
             queue: "http://127.0.0.1:10001".into(),
             admin: "http://127.0.0.1:10003".into(),
+            served_everywhere: false,
+            admin_everywhere: false,
             data: Data::Directory("rowhouse-data".into()),
             changes: None,
             token: "rowhouse-data/admin-token".into(),
@@ -132,6 +141,15 @@ QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;TableEndpoint=http://127.0
             crate::VERSION
         );
         assert_eq!(banner.to_string(), expected);
+
+        let everywhere = ", and every other address of this machine";
+        banner.started.served_everywhere = true;
+        for line in ["Table   http://127.0.0.1:10002", "Queue   http://127.0.0.1:10001"] {
+            assert!(banner.to_string().contains(&format!("{line}{everywhere}\n")), "{banner}");
+        }
+        banner.started.admin_everywhere = true;
+        let line = format!("Admin   http://127.0.0.1:10003{everywhere}   token in rowhouse-data");
+        assert!(banner.to_string().contains(&line), "{banner}");
 
         banner.started.changes = Some("kept for 7 days".into());
         assert!(banner.to_string().contains("  Changes kept for 7 days\n"), "{banner}");
