@@ -127,15 +127,27 @@ fn tell(action: &Action, answer: &Value) -> String {
             }
             let rows: Vec<Vec<String>> = accounts
                 .iter()
-                .map(|account| vec![text(&account["name"]), text(&account["created"])])
+                .map(|account| {
+                    let keys = key_count(&account["key_count"]);
+                    vec![text(&account["name"]), text(&account["created"]), keys]
+                })
                 .collect();
-            output::table(&["NAME", "CREATED"], &rows)
+            output::table(&["NAME", "CREATED", "KEYS"], &rows)
         }
         Action::Create { .. } | Action::Show { .. } => account(answer),
         Action::Rotate { name, slot, .. } => {
             format!("Key {slot} of {name} is now\n{}\n", text(&answer["key"]))
         }
         Action::Remove { name, .. } => format!("Removed {name} with all its tables and queues.\n"),
+    }
+}
+
+/// Without any, nobody can sign for the account. A server of before does not tell.
+fn key_count(count: &Value) -> String {
+    match count.as_u64() {
+        Some(0) => "none".to_owned(),
+        Some(count) => count.to_string(),
+        None => "?".to_owned(),
     }
 }
 
@@ -186,8 +198,13 @@ mod tests {
 
     #[test]
     fn people_get_tables_and_connection_strings() {
-        let answer = json!({ "accounts": [{ "name": "shop", "created": "today" }] });
-        assert_eq!(tell(&Action::List, &answer), "NAME   CREATED\nshop   today\n");
+        let answer = json!({ "accounts": [
+            { "name": "bakery", "created": "today", "key_count": 2 },
+            { "name": "shop", "created": "today", "key_count": 0 },
+            { "name": "old", "created": "before" },
+        ] });
+        let expected = "NAME     CREATED   KEYS\nbakery   today     2\nshop     today     none\nold      before    ?\n";
+        assert_eq!(tell(&Action::List, &answer), expected);
         assert!(tell(&Action::List, &json!({ "accounts": [] })).contains("account create"));
         let answer = json!({
             "name": "shop",

@@ -166,8 +166,8 @@ impl AdminClient {
 
     fn broken(&self, error: &io::Error) -> Failure {
         format!(
-            "the connection to the server at {}:{} broke ({error}): what it had received is kept, give \
-             the same command again to go on",
+            "the connection to the server at {}:{} broke ({error}): see that the server runs, then give the \
+             same command again, which goes on from the last place that was noted",
             self.listener.host, self.listener.port
         )
     }

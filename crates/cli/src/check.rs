@@ -11,8 +11,8 @@ use std::path::PathBuf;
 ///
 /// Only for data in a directory; a PostgreSQL database is verified with its own tools.
 ///
-/// Reads everything and changes nothing. Prints what is wrong, a line each; the exit code is 1 if
-/// anything is.
+/// Reads everything and changes nothing. Prints what is wrong with the structure, a line each; the exit code is 1 if
+/// anything is. Bytes inside of a value have no checksum: if the disk changes those by itself, this is not found.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rowhouse check ./rowhouse-data")]
 pub(crate) struct Check {

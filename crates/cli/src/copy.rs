@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Copy tables from one service to another.
 ///
 /// Each side is Rowhouse, Azure or Azurite. Types stay exact; an entity replaces one with the same keys
-/// at the destination.
+/// at the destination. Queues are not looked at.
 ///
 /// With --watch, the source must be a Rowhouse that keeps changes (rowhouse serve --keep-changes 7d). When
 /// everything is copied, it goes on with every change that is made, and with tables that are made, until

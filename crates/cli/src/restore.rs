@@ -7,7 +7,9 @@ use crate::progress::Line;
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_server::{BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey};
+use rowhouse_server::{
+    BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey, quoted,
+};
 use serde_json::json;
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -145,19 +147,8 @@ impl RestoreCommand {
             output::print(&format!("{value}\n"));
             return Ok(());
         }
-        let resumed = rest_of_an_attempt(restored.resumed);
-        output::print(&format!(
-            "Restored {}, {}{}{resumed}.\nKeys      {}\n",
-            counted(restored.accounts, "account", "accounts"),
-            counted(restored.tables, "table", "tables"),
-            contents(", ", restored.items, restored.changes),
-            keys(&held),
-        ));
-        if restored.queues > 0 {
-            let queues = counted(restored.queues, "queue", "queues");
-            let messages = counted(restored.messages, "message", "messages");
-            output::print(&format!("Queues    {queues}, {messages}\n"));
-        }
+        let (everything, resumed) = (everything(&restored), rest_of_an_attempt(restored.resumed));
+        output::print(&format!("Restored {everything}{resumed}.\nKeys      {}\n", keys(&held)));
         if restored.indexes > 0 {
             let indexes = counted(restored.indexes, "index", "indexes");
             output::print(&format!("Indexes   {indexes}, built while a server runs\n"));
@@ -175,13 +166,13 @@ impl RestoreCommand {
     fn restore_tables(self) -> Result<(), Failure> {
         let client = self.server.client()?;
         let surveys = verify(&self.files)?;
-        let (Some(first), Some(last)) = (surveys.first(), surveys.last()) else { return Ok(()) };
+        let Some(first) = surveys.first() else { return Ok(()) };
         rowhouse_server::check_chain(std::slice::from_ref(first)).map_err(|e| e.to_string())?;
         let length = surveys.iter().map(|survey: &Survey| survey.bytes).sum();
         let mut failures = Vec::new();
         for renamed in &self.tables {
             // The others are not to wait for it: the same command goes on with one that is half there.
-            if let Err(failure) = self.restore_table(&client, renamed, &last.catalogue, length) {
+            if let Err(failure) = self.restore_table(&client, renamed, &surveys, length) {
                 failures.push((renamed, failure));
             }
         }
@@ -192,9 +183,10 @@ impl RestoreCommand {
         &self,
         client: &AdminClient,
         renamed: &Renamed,
-        catalogue: &Catalogue,
+        surveys: &[Survey],
         length: u64,
     ) -> Result<(), Failure> {
+        let Some(Survey { catalogue, .. }) = surveys.last() else { return Ok(()) };
         let account = renamed.old.find_account(catalogue)?;
         let into = renamed.new.account.as_deref().unwrap_or(&account);
         let (old, new) = (&renamed.old.table, &renamed.new.table);
@@ -206,11 +198,24 @@ impl RestoreCommand {
             return Ok(());
         }
         let number = |name: &str| answer[name].as_u64().unwrap_or_default();
-        let items = contents("", number("items"), number("changes"));
-        let resumed = rest_of_an_attempt(answer["resumed"] == true);
+        let items = listed(&contents(number("items"), number("changes")));
+        // An earlier attempt may not have got to the first place that is noted.
+        let is_rest = number("items") < items_of(surveys, &account, old);
+        let resumed = rest_of_an_attempt(answer["resumed"] == true && is_rest);
         output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
         Ok(())
     }
+}
+
+/// How many entities and changes the backups have of a table, all together.
+fn items_of(surveys: &[Survey], account: &str, table: &str) -> u64 {
+    let saved = surveys.last().and_then(|Survey { catalogue, .. }| {
+        let mut named =
+            catalogue.tables.iter().filter(|saved| saved.name.as_str().eq_ignore_ascii_case(table));
+        named.find(|saved| catalogue.owner(saved) == Some(account))
+    });
+    let items = |survey: &Survey| survey.items.get(&saved?.id).copied();
+    surveys.iter().filter_map(items).sum()
 }
 
 /// Tells of every table why it was not restored.
@@ -229,43 +234,55 @@ fn not_restored(failures: Vec<(&Renamed, Failure)>, of: usize) -> Result<(), Fai
     Err(text)
 }
 
-/// How accounts without keys get new ones from the server that runs on what was restored; nothing if all have theirs.
+/// How accounts without keys get new ones from the server that runs on what was restored, in a directory that nobody knows yet if that is a
+/// database; nothing if all have theirs.
 fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
     if held.left_out.is_empty() {
         return String::new();
     }
-    let data = data.map(|data| format!(" --data {}", quoted(data))).unwrap_or_default();
+    let data = data.map_or_else(|| "DIR-OF-THE-SERVER".to_owned(), quoted);
     let mut text =
         "Nobody can sign for an account without keys. Start a server, and make new ones:\n"
             .to_owned();
     for (account, slots) in &held.left_out {
         for slot in slots {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  rowhouse account rotate {account} --slot {slot}{data}");
+            let _ =
+                writeln!(text, "  rowhouse account rotate {account} --slot {slot} --data {data}");
         }
     }
     text
 }
 
-/// A path as it can be typed, in quotes if a shell would take it for something else.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain =
-        |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c) || (cfg!(windows) && c == '\\');
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
+/// What a whole restore has put back. Queues are told where there are some.
+fn everything(restored: &Restored) -> String {
+    let mut parts = vec![
+        counted(restored.accounts, "account", "accounts"),
+        counted(restored.tables, "table", "tables"),
+    ];
+    parts.extend(contents(restored.items, restored.changes));
+    if restored.queues > 0 {
+        parts.push(counted(restored.queues, "queue", "queues"));
+        parts.push(counted(restored.messages, "message", "messages"));
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    listed(&parts)
 }
 
-/// What was put back, so many of it changes of what a full backup holds: they may replace or delete as well as add, so the
+/// Of what was put back, so many are changes of what a full backup holds: they may replace or delete as well as add, so the
 /// sum of both says nothing.
-fn contents(before: &str, items: u64, changes: u64) -> String {
-    let entities = counted(items.saturating_sub(changes), "entity", "entities");
-    match changes {
-        0 if before.is_empty() => entities,
-        0 => format!(" and {entities}"),
-        _ => format!("{before}{entities} and {}", counted(changes, "change", "changes")),
+fn contents(items: u64, changes: u64) -> Vec<String> {
+    let mut parts = vec![counted(items.saturating_sub(changes), "entity", "entities")];
+    if changes > 0 {
+        parts.push(counted(changes, "change", "changes"));
+    }
+    parts
+}
+
+/// One after the other, with a word before the last.
+fn listed(parts: &[String]) -> String {
+    match parts {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        parts => parts.concat(),
     }
 }
 
@@ -322,15 +339,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_restored_is_told_in_a_line() {
+        let mut restored = Restored { accounts: 1, tables: 2, items: 3, ..Restored::default() };
+        assert_eq!(everything(&restored), "1 account, 2 tables and 3 entities");
+        restored.changes = 2;
+        assert_eq!(everything(&restored), "1 account, 2 tables, 1 entity and 2 changes");
+        (restored.queues, restored.messages) = (1, 0);
+        let expected = "1 account, 2 tables, 1 entity, 2 changes, 1 queue and 0 messages";
+        assert_eq!(everything(&restored), expected);
+        assert_eq!(listed(&contents(1, 0)), "1 entity");
+    }
+
+    #[test]
     fn whoever_restores_is_told_how_to_renew_keys() {
         assert_eq!(renewals(&KeysHeld::default(), None), "");
         let left_out =
             vec![("bakery".parse().unwrap(), vec![2]), ("shop".parse().unwrap(), vec![1, 2])];
         let held = KeysHeld { left_out, ..KeysHeld::default() };
         let expected = "Nobody can sign for an account without keys. Start a server, and make new ones:\n  \
-            rowhouse account rotate bakery --slot 2\n  \
-            rowhouse account rotate shop --slot 1\n  \
-            rowhouse account rotate shop --slot 2\n";
+            rowhouse account rotate bakery --slot 2 --data DIR-OF-THE-SERVER\n  \
+            rowhouse account rotate shop --slot 1 --data DIR-OF-THE-SERVER\n  \
+            rowhouse account rotate shop --slot 2 --data DIR-OF-THE-SERVER\n";
         assert_eq!(renewals(&held, None), expected);
         let told = renewals(&held, Some(Path::new("./restored")));
         assert!(
@@ -340,16 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_be_typed() {
-        for (path, expected) in [
-            ("./restored", "./restored"),
-            ("/größe/a-b_c", "/größe/a-b_c"),
-            ("my data", "'my data'"),
-            ("a$b", "'a$b'"),
-            ("it's", r"'it'\''s'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), expected);
-        }
+    fn a_directory_can_be_typed() {
         let left_out = vec![("shop".parse().unwrap(), vec![1])];
         let told = renewals(&KeysHeld { left_out, ..KeysHeld::default() }, Some(Path::new("a b")));
         assert!(told.ends_with(" --slot 1 --data 'a b'\n"), "{told}");

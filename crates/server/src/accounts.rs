@@ -5,16 +5,21 @@ use crate::error::ServerError;
 use rowhouse_http::PublicKey;
 use rowhouse_service_account::{
     AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY,
+    KeyForm,
 };
 use rowhouse_types::AccountName;
 
 /// What the start found out about accounts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// Whether the public key opens the development account.
     pub(crate) development_key: bool,
-    /// Accounts beside it.
-    pub(crate) others: usize,
+    /// How many there are.
+    pub(crate) accounts: usize,
+    /// Those with a secret that is not sealed, in the order of their names.
+    pub(crate) unsealed: Vec<AccountName>,
+    /// Those for which nobody can sign, because a backup left their keys out.
+    pub(crate) without_keys: Vec<AccountName>,
 }
 
 /// Makes the development account if it is wanted and missing, and sees to it that its public key
@@ -54,11 +59,17 @@ pub(crate) async fn seed(config: &Config, accounts: &AccountService) -> Result<K
             config.data_place()
         )));
     }
+    let named = |is_meant: fn(&AccountView) -> bool| -> Vec<AccountName> {
+        let meant = all.iter().filter(|account| is_meant(account));
+        meant.map(|account| account.name.clone()).collect()
+    };
     Ok(Known {
         development_key: all
             .iter()
             .any(|account| account.name == development && has_public_key(account)),
-        others: all.iter().filter(|account| account.name != development).count(),
+        accounts: all.len(),
+        unsealed: named(|account| account.stored.contains(&KeyForm::Readable)),
+        without_keys: named(|account| account.keys.iter().all(Option::is_none)),
     })
 }
 

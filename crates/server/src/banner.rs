@@ -17,13 +17,15 @@ pub(crate) struct Banner {
 impl fmt::Display for Banner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bold, plain) = if self.bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        let Started { table, queue, admin, data, changes, token, trust, known } = &self.started;
+        let Started { table, queue, admin, data, changes, token, trust, known, .. } = &self.started;
+        let served = others(self.started.served_everywhere);
+        let administered = others(self.started.admin_everywhere);
         let mut text = String::new();
         writeln!(text, "{bold}Rowhouse{plain} {}", crate::VERSION)?;
         writeln!(text)?;
-        writeln!(text, "Table   {table}")?;
-        writeln!(text, "Queue   {queue}")?;
-        writeln!(text, "Admin   {admin}   token in {}", token.display())?;
+        writeln!(text, "Table   {table}{served}")?;
+        writeln!(text, "Queue   {queue}{served}")?;
+        writeln!(text, "Admin   {admin}{administered}   token in {}", token.display())?;
         match data {
             Data::Directory(path) => writeln!(text, "Data    {}", path.display())?,
             Data::Nowhere => writeln!(text, "Data    nothing is kept: gone when the server stops")?,
@@ -43,7 +45,7 @@ impl fmt::Display for Banner {
         if known.development_key {
             writeln!(text, "Connection string of the development account:")?;
             writeln!(text, "{bold}{}{plain}", connection_string(table, queue))?;
-        } else if known.others == 0 {
+        } else if known.accounts == 0 {
             writeln!(text, "There is no account yet: rowhouse account create NAME")?;
         } else {
             writeln!(text, "Connection strings: rowhouse account show NAME --keys")?;
@@ -61,6 +63,11 @@ impl fmt::Display for Banner {
         }
         Ok(())
     }
+}
+
+/// What stands behind the URL by which a client on this machine reaches a listener.
+fn others(everywhere: bool) -> &'static str {
+    if everywhere { ", and every other address of this machine" } else { "" }
 }
 
 fn connection_string(table: &str, queue: &str) -> String {
@@ -108,11 +115,13 @@ mod tests {
             table: "http://127.0.0.1:10002".into(),
             queue: "http://127.0.0.1:10001".into(),
             admin: "http://127.0.0.1:10003".into(),
+            served_everywhere: false,
+            admin_everywhere: false,
             data: Data::Directory("rowhouse-data".into()),
             changes: None,
             token: "rowhouse-data/admin-token".into(),
             trust: None,
-            known: Known { development_key: true, others: 0 },
+            known: Known { development_key: true, accounts: 1, ..Known::default() },
         };
         let mut banner = Banner { started, notes: vec![], bold: false };
         let expected = format!(
@@ -133,15 +142,27 @@ QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;TableEndpoint=http://127.0
         );
         assert_eq!(banner.to_string(), expected);
 
+        let everywhere = ", and every other address of this machine";
+        banner.started.served_everywhere = true;
+        for line in ["Table   http://127.0.0.1:10002", "Queue   http://127.0.0.1:10001"] {
+            assert!(banner.to_string().contains(&format!("{line}{everywhere}\n")), "{banner}");
+        }
+        banner.started.admin_everywhere = true;
+        let line = format!("Admin   http://127.0.0.1:10003{everywhere}   token in rowhouse-data");
+        assert!(banner.to_string().contains(&line), "{banner}");
+
         banner.started.changes = Some("kept for 7 days".into());
         assert!(banner.to_string().contains("  Changes kept for 7 days\n"), "{banner}");
         banner.started.data = Data::Nowhere;
-        banner.started.known.development_key = false;
+        banner.started.known = Known::default();
         banner.notes.push("be careful".into());
         let text = banner.to_string();
         for part in ["nothing is kept", "rowhouse account create NAME", "Note: be careful"] {
             assert!(text.contains(part), "{text}");
         }
+        // The development account, with a key of its own.
+        banner.started.known.accounts = 1;
+        assert!(banner.to_string().contains("rowhouse account show NAME --keys"), "{banner}");
 
         let address: DatabaseAddress = "postgres://ann:secret@db/shop".parse().unwrap();
         banner.started.data = Data::Database(address.clone());

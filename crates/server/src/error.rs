@@ -3,7 +3,7 @@
 use rowhouse_http::admin::TokenError;
 use rowhouse_http::listener::TlsError;
 use rowhouse_service_account::AccountError;
-use rowhouse_service_backup::{BackupError, FileError};
+use rowhouse_service_backup::{BackupError, FileError, cause};
 use rowhouse_store::StoreError;
 use rowhouse_store_embedded::OpenError;
 use rowhouse_store_postgres::OpenError as DatabaseError;
@@ -101,8 +101,9 @@ pub enum ServerError {
     Backup(#[source] BackupError),
     /// A restore ended before its end, which the store did not allow.
     #[error(
-        "the restore into {place} was interrupted ({source}): mend the cause, then give the same command \
-         again, which goes on where it was"
+        "the restore into {place} was interrupted ({}): mend the cause, then give the same command \
+         again, which goes on where it was",
+        cause(source)
     )]
     Interrupted {
         /// The data directory or the database.
@@ -169,5 +170,14 @@ mod tests {
             };
             assert!(error.to_string().contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn an_interrupted_restore_has_a_cause() {
+        let source = StoreError::outcome_unknown("database or disk is full");
+        let error = ServerError::Interrupted { place: "tiny".to_owned(), source };
+        let expected = "the restore into tiny was interrupted (database or disk is full): mend the \
+                        cause, then give the same command again, which goes on where it was";
+        assert_eq!(error.to_string(), expected);
     }
 }

@@ -22,8 +22,10 @@ mod files;
 mod keys_held;
 mod logging;
 mod master_key;
+mod notes;
 mod restore;
 mod run;
+mod shell;
 mod signals;
 
 pub use backup::{read_base, receive_backup, verify_backup};
@@ -42,6 +44,7 @@ pub use rowhouse_service_backup::{
 pub use rowhouse_store_embedded::{CheckReport, OpenError};
 pub use rowhouse_store_postgres::OpenError as DatabaseError;
 pub use run::{run, run_until_signalled};
+pub use shell::quoted;
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

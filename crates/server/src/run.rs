@@ -275,6 +275,8 @@ impl Server {
             table: table_url,
             queue: queue_url,
             admin: admin_url,
+            served_everywhere: config.host.is_unspecified(),
+            admin_everywhere: config.admin_host.is_unspecified(),
             data: place.data(config),
             changes,
             token: token_file,

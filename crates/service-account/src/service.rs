@@ -2,7 +2,7 @@
 
 use crate::error::AccountError;
 use crate::key::{AccountKey, KeySlot};
-use crate::seal::Sealer;
+use crate::seal::{KeyForm, Sealer};
 use crate::settings;
 use arc_swap::ArcSwap;
 use rowhouse_env::Random;
@@ -25,6 +25,8 @@ pub struct AccountView {
     pub created: Timestamp,
     /// Both keys; either signs. One that is none was left out of the backup that the account came from: nothing signs with it.
     pub keys: [Option<AccountKey>; 2],
+    /// How each of them is stored.
+    pub stored: [KeyForm; 2],
     /// Settings of its Table service.
     pub table_properties: ServiceProperties,
     /// Settings of its Queue service.
@@ -184,6 +186,7 @@ impl AccountService {
             name: account.name.clone(),
             created: account.created,
             keys: [open(KeySlot::First, first)?, open(KeySlot::Second, second)?],
+            stored: account.keys.each_ref().map(|key| KeyForm::of(&account.name, key)),
             table_properties: settings::properties(account, Service::Table)?,
             queue_properties: settings::properties(account, Service::Queue)?,
         });

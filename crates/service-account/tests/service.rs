@@ -2,7 +2,8 @@
 
 use rowhouse_env::{SeededRandom, SimulatedClock};
 use rowhouse_service_account::{
-    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeySlot, Sealer,
+    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeyForm, KeySlot,
+    Sealer,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{Store, StoreError};
@@ -141,8 +142,11 @@ async fn a_master_key_seals_and_is_needed() {
 
     // A master key that comes later opens what is there and seals both keys with the next change.
     let sealing = service(&store, Sealer::with_master_key([1; 32]));
+    let view = sealing.find(&acct).await.unwrap().unwrap();
+    assert_eq!(view.stored, [KeyForm::Readable; 2]);
     sealing.rotate(&acct, KeySlot::First, None).await.unwrap();
     let view = sealing.find(&acct).await.unwrap().unwrap();
+    assert_eq!(view.stored, [KeyForm::Sealed; 2]);
     assert_eq!(bytes(&view, 1), bytes(&created, 1));
     let stored = store.account(&acct).await.unwrap().unwrap();
     for (stored, key) in stored.keys.iter().zip(view.keys.iter().flatten()) {

@@ -2,6 +2,7 @@
 
 use rowhouse_store::StoreError;
 use rowhouse_types::{AccountName, Guid, TableName};
+use std::fmt;
 use std::io;
 
 /// What is wrong with the bytes of a backup. Each is said of the file: "FILE is damaged ...".
@@ -164,7 +165,10 @@ pub enum BackupError {
     )]
     TakenOver(TableName),
     /// It stopped half way, through no fault of the backup.
-    #[error("{reason}; what was restored of {table} is kept: give the same command again to go on")]
+    #[error(
+        "{reason}; what was restored of {table} is kept: give the same command again, which goes on from the \
+         last place that was noted"
+    )]
     Halted {
         /// Why it stopped.
         reason: String,
@@ -181,8 +185,28 @@ pub enum BackupError {
     },
 }
 
+/// Why a restore stopped, for whoever gives the same command again: what it cannot know of its last write is written once more.
+pub fn cause(error: &StoreError) -> &dyn fmt::Display {
+    match error {
+        StoreError::OutcomeUnknown(cause) => cause,
+        error => error,
+    }
+}
+
 impl BackupError {
     pub(crate) fn damaged(at: u64, what: &'static str) -> Self {
         Self::File(FileError::Damaged { at, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_goes_on_is_told_the_cause_only() {
+        let full = || StoreError::outcome_unknown("the disk is full");
+        assert_eq!(cause(&full()).to_string(), "the disk is full");
+        assert_eq!(cause(&StoreError::Busy).to_string(), "store busy");
     }
 }

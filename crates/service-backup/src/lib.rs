@@ -29,7 +29,7 @@ mod ttl;
 mod write;
 
 pub use catalogue::Catalogue;
-pub use error::{BackupError, FileError};
+pub use error::{BackupError, FileError, cause};
 pub use frame::{FRAME_BYTES_MAX, VERSION as FORMAT_VERSION};
 pub use items::{Base, Extent, Header, Totals};
 pub use keys::KeepKeys;

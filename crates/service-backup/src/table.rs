@@ -7,7 +7,7 @@
 //! server or a store that fails leaves it. What no longer carries the mark of this attempt is neither written to nor dropped.
 
 use crate::apply::Applier;
-use crate::error::{BackupError, FileError};
+use crate::error::{BackupError, FileError, cause};
 use crate::indexes::{self, Declared};
 use crate::items::Header;
 use crate::marker::Place;
@@ -346,8 +346,11 @@ impl Work {
             }
             E::Store(StoreError::Rejected { .. }) => self.take_back(error).await,
             E::Store(_) | E::File(FileError::Io(_)) if has_begun => {
-                let halted =
-                    E::Halted { reason: error.to_string(), table: self.choice.into_table.clone() };
+                let reason = match &error {
+                    E::Store(error) => cause(error).to_string(),
+                    error => error.to_string(),
+                };
+                let halted = E::Halted { reason, table: self.choice.into_table.clone() };
                 match self.check_mark().await {
                     Err(gone @ E::TableGone(_)) => gone,
                     // Another mark may be one of this attempt, of which nobody knew whether it was made.

@@ -179,11 +179,11 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     let told = elsewhere.restore(&[&full, &later]);
     assert!(told.contains(LEFT_OUT), "{told}");
     let data = match &elsewhere.database {
-        None => format!(" --data {}", elsewhere.parent.path().join("data").display()),
-        Some(_) => String::new(),
+        None => elsewhere.parent.path().join("data").display().to_string(),
+        Some(_) => "DIR-OF-THE-SERVER".to_owned(),
     };
     for slot in [1, 2] {
-        let command = format!("\n  rowhouse account rotate shop --slot {slot}{data}\n");
+        let command = format!("\n  rowhouse account rotate shop --slot {slot} --data {data}\n");
         assert!(told.contains(&command), "{told}");
     }
     let mut server = elsewhere.serve(&[]);
@@ -194,10 +194,22 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     for key in strangers {
         is_refused(&server, key);
     }
+    // The start tells it, on standard output and in the log, and of no keys that lie open: there are none.
+    let log = server.log();
+    let note = "shop has no keys, so nobody can sign for it: rowhouse account rotate shop --slot 1";
+    assert_eq!(log.matches(note).count(), 2, "{log}");
+    assert!(!log.contains("unsealed"), "{log}");
+    let listed = |server: &TestServer| {
+        let told = ask(server, &["account", "list"]);
+        let line = told.lines().find(|line| line.starts_with("shop ")).expect("it is listed");
+        line.split_whitespace().last().expect("a column").to_owned()
+    };
+    assert_eq!(listed(&server), "none");
     let told = ask(&server, &["account", "show", "shop", "--keys"]);
     assert!(told.contains("Key 1     none") && !told.contains("AccountKey"), "{told}");
     let told = ask(&server, &["account", "rotate", "shop", "--slot", "1"]);
     let new = told.lines().last().expect("a key").to_owned();
+    assert_eq!(listed(&server), "1");
     shop.is_whole(&mut Client::with_account(server.address(), "shop", &new));
     for key in strangers {
         is_refused(&server, key);
@@ -211,6 +223,11 @@ fn keys_are_left_out_or_sealed(postgres: Option<&TestPostgres>) {
     let mut server = place.serve(&with_master_key);
     let told = backup(&server, &sealed, None);
     assert!(told.contains(SEALED) && !told.contains("left out"), "{told}");
+    // In the store it still lies open, which the start tells, on standard output and in the log.
+    let log = server.log();
+    let note = "the keys of shop still lie unsealed in ";
+    assert_eq!(log.matches(note).count(), 2, "{log}");
+    assert!(log.contains("; this seals them: rowhouse account rotate shop --slot 1"), "{log}");
     server.stop();
     assert!(shop.keys.iter().all(|key| !holds(&sealed, key)));
     let elsewhere = Place::new(postgres);

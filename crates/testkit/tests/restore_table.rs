@@ -129,7 +129,7 @@ fn killed(mut server: TestServer) {
                     server.kill();
                     let (whole, said) = ended(child);
                     assert!(!whole && !said.is_empty(), "{said}");
-                    begun += usize::from(said.contains("give the same command again to go on"));
+                    begun += usize::from(said.contains("goes on from the last place"));
                     server.restart();
                 }
                 is_hidden(&mut server.client());
@@ -165,13 +165,23 @@ fn killed(mut server: TestServer) {
         let mut said = String::new();
         if !ended_before {
             let whole;
-            (whole, said) = ended(restore(&server, &file, &format!("Noise={table}")));
+            let again = ["restore", "--json", "--table", &format!("Noise={table}")];
+            (whole, said) = ended(ask(&server, &again, &file).spawn().expect("it starts"));
             assert!(whole, "{said}");
         }
         assert_eq!(contents(&mut server.client(), &table), expected);
-        said.contains(RESUMED)
+        said.contains("\"resumed\":true")
     });
     assert!(resumed, "none of {KILLS_LATE_MAX} was gone on with");
+
+    // Behind the first place that is noted, only the rest is put back.
+    let length = usize::try_from(std::fs::metadata(&file).expect("it is there").len());
+    hang_up(&server, &file, ("Noise", "Rest"), length.expect("it is short") / 10 * 9);
+    server.kill();
+    server.restart();
+    let (whole, said) = ended(restore(&server, &file, "Noise=Rest"));
+    assert!(whole && said.contains(RESUMED), "{said}");
+    assert_eq!(contents(&mut server.client(), "Rest"), expected);
 }
 
 /// Somebody who checks the data or takes or verifies a backup learns that a table is not whole, and nobody gets it back as if it
@@ -217,7 +227,8 @@ fn halves_are_told() {
     assert!(said.starts_with(expected), "{said}");
     server.restart();
     let (whole, said) = ended(restore(&server, &first, "Things=Again"));
-    assert!(whole && said.contains(RESUMED), "{said}");
+    // The half had not got to a place that is noted.
+    assert!(whole && said.contains(": 10 entities.\n"), "{said}");
     server.kill();
     assert_eq!(check(&server).1, "2 tables with 20 entities: everything is in order.\n");
 }
@@ -247,7 +258,7 @@ fn one_table_that_is_refused_does_not_stop_the_others() {
         ["restore", "--table", "First=One", "--table", "Nothing=Three", "--table", "Second=Two"];
     let (all, said) = run(ask(&server, &tables, &file));
     assert!(!all, "{said}");
-    let second = "Restored devstoreaccount1/Second as devstoreaccount1/Two: 1 entity (the rest of";
+    let second = "Restored devstoreaccount1/Second as devstoreaccount1/Two: 1 entity.\n";
     let told = "rowhouse: 2 of 3 tables were not restored\n  \
                 First=One: There is a table One already: choose another name\n  \
                 Nothing=Three: the backup has no table Nothing: ";

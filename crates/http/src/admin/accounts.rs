@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// An account as the API shows it. Keys, and the endpoints that belong beside them in a connection
-/// string, appear only where a call is about keys. A key that a backup left out is `null`.
+/// string, appear only where a call is about keys; how many there are is no secret. A key that a backup left out is `null`.
 #[derive(Debug, Serialize)]
 struct AccountBody<'a> {
     name: &'a str,
     created: String,
+    key_count: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<[Option<String>; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +151,7 @@ fn view<'a>(account: &'a AccountView, endpoints: Option<&Endpoints>) -> AccountB
     AccountBody {
         name,
         created: account.created.iso7(),
+        key_count: account.keys.iter().flatten().count(),
         keys: endpoints.map(|_| shown(account)),
         endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.table)),
         queue_endpoint: endpoints.map(|endpoints| format!("{}/{name}", endpoints.queue)),

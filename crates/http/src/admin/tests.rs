@@ -287,6 +287,7 @@ async fn accounts_live() {
     let (_, list) = server.call(READ, "GET", "/v1/accounts", "").await;
     assert_eq!(list["accounts"][0]["name"], "shop");
     assert_eq!(list["accounts"][0].get("keys"), None, "reading shows no keys");
+    assert_eq!(list["accounts"][0]["key_count"], 2);
     let (_, shown) = server.call(READ, "GET", "/v1/accounts/shop", "").await;
     assert_eq!((&shown["created"], shown.get("keys")), (&shop["created"], None));
     let (_, shown) = server.call(KEYS, "GET", "/v1/accounts/shop/keys", "").await;
