@@ -2,9 +2,10 @@
 //!
 //! Such a read is done before whoever waits for it is awake. Sent behind one another on a few connections, without
 //! waiting for the answers in between, reads cost both sides fewer system calls, and the database fewer processes to
-//! wake. Answers come in the order of the questions, so nothing that takes long belongs here: no scan, no write. Where one
-//! read does, the others do not wait for it: they go to connections of their own, and the lane stays closed for
-//! a while. So a database that is slow, because of its disk or of a lock, is asked as if there were no lanes.
+//! wake. Answers come in the order of the questions, so nothing that takes long belongs here: no scan, no write. Where a
+//! read does, nobody comes behind it any more: the lane is closed for a while, and its connection is given back when those who
+//! are on it have their answers. So a database that is slow, because of its disk, of a lock or of too much work, is asked as if
+//! there were no lanes, and nothing is asked twice because of that.
 
 use crate::pool::Session;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,9 @@ const ONE_OF: usize = 4;
 const FILL: usize = 4;
 /// Reads on one connection at most.
 const DEPTH: usize = 16;
-/// How long a lane stays closed that did not answer.
+/// A read that takes longer closes its lane.
+const SLOW: Duration = Duration::from_millis(100);
+/// How long a lane stays closed.
 const CLOSED_FOR: Duration = Duration::from_secs(1);
 
 /// The connections of a pool that are shared, as many as there are lanes at most.
@@ -36,13 +39,14 @@ struct State {
     closed_until: Option<Instant>,
 }
 
-/// A read's place on a shared connection. One that is left without an answer closes the lane: what comes behind it would
-/// wait for that.
+/// A read's place on a shared connection. One that is slow, or is left without an answer, closes the lane: what comes behind it
+/// would wait for that.
 #[derive(Debug)]
 pub(crate) struct Shared {
     session: Arc<Session>,
     lanes: Arc<Lanes>,
     at: usize,
+    began: Instant,
     answered: bool,
 }
 
@@ -73,7 +77,8 @@ impl Lanes {
         }
         let (_, at, session) = least.filter(|(reads, ..)| *reads < DEPTH)?;
         self.0[at].reads.fetch_add(1, Ordering::Relaxed);
-        Some(Shared { session, lanes: Arc::clone(self), at, answered: false })
+        let (lanes, began) = (Arc::clone(self), Instant::now());
+        Some(Shared { session, lanes, at, began, answered: false })
     }
 
     /// Makes a connection a shared one if a lane has none; it is given back otherwise.
@@ -131,7 +136,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let lane = &self.lanes.0[self.at];
         lane.reads.fetch_sub(1, Ordering::Relaxed);
-        if self.answered {
+        if self.answered && self.began.elapsed() < SLOW {
             return;
         }
         let mut state = lane.state();

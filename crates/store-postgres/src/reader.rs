@@ -17,8 +17,9 @@ use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, QueueName, Re
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a read waits for those before it, and for its answer, on a connection that it shares.
-const BESIDE_OTHERS: Duration = Duration::from_millis(100);
+/// How long a read waits for those before it, and for its answer, on a connection that it shares; then it asks again on one of its
+/// own. As long as others wait for a connection: a database that has too much to do is not asked twice.
+const BESIDE_OTHERS: Duration = Duration::from_secs(2);
 
 /// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
 #[derive(Debug)]
