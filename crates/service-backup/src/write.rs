@@ -1,7 +1,7 @@
 //! Makes a backup from a snapshot, frame by frame.
 //!
-//! Frames are compressed on threads that let others go first, one while the next page is read: whoever is being
-//! served does not wait for it.
+//! Whoever is being served goes first: a backup is the work of one thread at a time, in pieces of about 128 KiB, and after each
+//! piece it rests.
 
 use crate::catalogue::Catalogue;
 use crate::error::BackupError;
@@ -21,6 +21,12 @@ use tokio::sync::oneshot;
 
 /// Most entities in a frame: short ones fill it before its bytes do.
 const FRAME_ITEMS: usize = 16 * 1024;
+
+/// How long a backup rests after a piece of work, as a share of what that took. Somebody has to receive it, too, often on the
+/// same machine: with this, both together keep about one processor busy.
+const REST: f64 = 0.5;
+/// No rest is longer, however long something took.
+const REST_MAX: Duration = Duration::from_millis(20);
 
 /// Which backup is made, when and by what.
 #[derive(Clone, Debug)]
@@ -118,42 +124,45 @@ fn not_kept(error: StoreError) -> BackupError {
 /// A backup in the making.
 struct Writer<W> {
     sink: W,
-    /// The frame that is being compressed, and the maker of frames with it.
-    pending: oneshot::Receiver<Result<(FrameMaker, Vec<u8>), BackupError>>,
+    /// Absent while a frame is being made.
+    maker: Option<FrameMaker>,
+    /// When the piece of work began that the next frame is a part of.
+    began: Instant,
     totals: Totals,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    async fn begin(sink: W, header: &Header) -> Result<Self, BackupError> {
-        let begin = || FrameMaker::begin().map_err(BackupError::Sink);
-        let pending = aside(begin)?;
-        let mut out = Self { sink, pending, totals: Totals::default() };
+    async fn begin(mut sink: W, header: &Header) -> Result<Self, BackupError> {
+        let (maker, start) = FrameMaker::begin().map_err(BackupError::Sink)?;
+        sink.write_all(&start).await.map_err(BackupError::Sink)?;
+        let (maker, began) = (Some(maker), Instant::now());
+        let mut out = Self { sink, maker, began, totals: Totals::default() };
         let header = header.encode();
         out.put(Kind::Header, move |_| Ok(header)).await?;
         Ok(out)
     }
 
-    /// Sends the frame before and begins one with the content that is made on the other thread.
+    /// Makes a frame of the content, which is put together on the other thread, and sends it, and rests.
+    ///
+    /// Waiting for whoever takes the bytes counts as rest.
     async fn put(
         &mut self,
         kind: Kind,
         content: impl FnOnce(&FrameMaker) -> Result<Vec<u8>, StoreError> + Send + 'static,
     ) -> Result<(), BackupError> {
-        let mut maker = self.settle().await?;
-        self.pending = aside(move || {
+        let gone = || BackupError::Sink(io::Error::other("a frame was not made to its end"));
+        let mut maker = self.maker.take().ok_or_else(gone)?;
+        let Aside { done, rested } = aside(self.began, move || {
             let content = content(&maker)?;
             let frame = maker.frame(kind, &content).map_err(BackupError::Sink)?;
-            Ok((maker, frame))
+            Ok::<_, BackupError>((maker, frame))
         })?;
-        Ok(())
-    }
-
-    /// Sends the frame that is being made.
-    async fn settle(&mut self) -> Result<FrameMaker, BackupError> {
-        let made = (&mut self.pending).await;
-        let (maker, frame) = made.map_err(|error| BackupError::Sink(io::Error::other(error)))??;
+        let (maker, frame) = done.await.map_err(|_| gone())??;
+        self.maker = Some(maker);
         self.sink.write_all(&frame).await.map_err(BackupError::Sink)?;
-        Ok(maker)
+        rested.await.map_err(|_| gone())?;
+        self.began = Instant::now();
+        Ok(())
     }
 
     async fn catalogue(&mut self, catalogue: &Catalogue) -> Result<(), BackupError> {
@@ -243,26 +252,35 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     async fn end(mut self) -> Result<Totals, BackupError> {
         let totals = self.totals;
         self.put(Kind::End, move |maker| Ok(totals.encode(&maker.digest()))).await?;
-        self.settle().await?;
         self.sink.flush().await.map_err(BackupError::Sink)?;
         self.sink.shutdown().await.map_err(BackupError::Sink)?;
         Ok(totals)
     }
 }
 
-/// Does something on a thread of its own that lets others go first. A frame takes far longer than its thread.
+/// What a thread does aside.
+struct Aside<T> {
+    done: oneshot::Receiver<T>,
+    rested: oneshot::Receiver<()>,
+}
+
+/// Ends a piece of work, which began some time ago, on a thread of its own that lets others go first, and rests there. A frame
+/// takes far longer than its thread.
 fn aside<T: Send + 'static>(
+    began: Instant,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<oneshot::Receiver<T>, BackupError> {
-    let (done, result) = oneshot::channel();
+) -> Result<Aside<T>, BackupError> {
+    let ((tell_done, done), (tell_rested, rested)) = (oneshot::channel(), oneshot::channel());
     let run = move || {
         rowhouse_env::step_back();
-        // Nobody waits for it when the backup was given up.
-        let _ = done.send(work());
+        // Nobody waits for either when the backup was given up.
+        let _ = tell_done.send(work());
+        std::thread::sleep(began.elapsed().mul_f64(REST).min(REST_MAX));
+        let _ = tell_rested.send(());
     };
     let thread = std::thread::Builder::new().name("rowhouse-backup".to_owned());
     thread.spawn(run).map_err(BackupError::Sink)?;
-    Ok(result)
+    Ok(Aside { done, rested })
 }
 
 /// The content of a frame.
