@@ -2,10 +2,13 @@
 //!
 //! Nothing else in Rowhouse reads a wall clock or draws a random number. The real ones are [`SystemClock`]
 //! and [`SystemRandom`]; a test passes [`SimulatedClock`] and [`SeededRandom`], and one seed is the same
-//! run twice. Beside them, how a thread that can wait lets others go first: [`step_back`] and [`breathe`].
+//! run twice. Beside them, how a thread that can wait lets others go first, [`step_back`] and [`breathe`], and how much memory
+//! there is.
 
+mod memory;
 mod priority;
 
+pub use memory::memory_bytes;
 pub use priority::{breathe, step_back};
 use rowhouse_types::{Guid, Timestamp};
 use std::cell::RefCell;

@@ -50,7 +50,8 @@ pub struct CheckReport {
 pub fn check(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<CheckReport, OpenError> {
     let directory = Directory::open_existing(directory)?;
     let path = directory.database();
-    let conn = schema::reader(&path, 16 * 1024 * 1024).map_err(|error| explain(&path, error))?;
+    let conn =
+        schema::reader(&path, 16 * 1024 * 1024, true).map_err(|error| explain(&path, error))?;
     let version = schema::version(&conn).map_err(|error| explain(&path, error))?;
     check_version(&path, version)?;
     let mut check = Check { conn: &conn, report: CheckReport::default() };

@@ -37,7 +37,7 @@ pub(crate) struct Frozen {
 impl Frozen {
     /// Takes a view of what is committed now.
     pub(crate) fn take(shared: &Arc<Shared>) -> Result<Self, Fault> {
-        let conn = schema::reader(shared.database(), CACHE_BYTES)?;
+        let conn = schema::reader(shared.database(), CACHE_BYTES, shared.fit.fits())?;
         conn.execute_batch("BEGIN DEFERRED")?;
         // The first thing that is read fixes the moment.
         let marks = Marks::load(&conn)?;

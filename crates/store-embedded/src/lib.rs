@@ -25,6 +25,7 @@ mod directory;
 mod entity;
 mod estimate;
 mod expire;
+mod fit;
 mod frozen;
 mod health;
 mod index;

@@ -1,7 +1,7 @@
 //! Point reads, on the thread of the caller.
 //!
-//! A cached read takes a few microseconds, less than handing it to another thread would. Nothing but
-//! point reads uses these connections, so no scan can be in the way.
+//! A cached read takes a few microseconds, less than handing it to another thread would; where the database does not fit into
+//! memory, callers are threads that may wait. Nothing but point reads uses these connections, so no scan can be in the way.
 //!
 //! Beginning and ending a read transaction costs more than the read: system calls for SQLite's locks, and
 //! a lock that all connections share. So a connection keeps its snapshot until it is too old. It is too
@@ -13,6 +13,7 @@
 use crate::cache::Cache;
 use crate::committer::Fault;
 use crate::entity;
+use crate::schema;
 use rowhouse_store::{StoreError, TableId};
 use rowhouse_types::{EntityKey, Record};
 use rusqlite::Connection;
@@ -27,6 +28,8 @@ pub(crate) struct Readers {
     latest: AtomicU64,
     /// Whether snapshots may outlive the read that took them.
     keeping: AtomicBool,
+    /// Whether connections are to read through a mapping.
+    mapped: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -35,17 +38,25 @@ struct Slot {
     conn: Option<Connection>,
     /// The last batch in the snapshot that is open.
     snapshot: Option<u64>,
+    /// Whether the connection reads through a mapping.
+    mapped: bool,
 }
 
 impl Readers {
-    /// `latest` is the number of the last batch in the database.
-    pub(crate) fn new(connections: Vec<Connection>, latest: u64) -> Self {
-        let slot = |conn| Mutex::new(Slot { conn: Some(conn), snapshot: None });
+    /// `latest` is the number of the last batch in the database, `mapped` how the connections read.
+    pub(crate) fn new(connections: Vec<Connection>, latest: u64, mapped: bool) -> Self {
+        let slot = |conn| Mutex::new(Slot { conn: Some(conn), snapshot: None, mapped });
         Self {
             slots: connections.into_iter().map(slot).collect(),
             latest: AtomicU64::new(latest),
             keeping: AtomicBool::new(true),
+            mapped: AtomicBool::new(mapped),
         }
+    }
+
+    /// From their next snapshots on connections read through a mapping, or not.
+    pub(crate) fn map(&self, mapped: bool) {
+        self.mapped.store(mapped, Ordering::Relaxed);
     }
 
     /// From here on every read shows this batch.
@@ -78,6 +89,18 @@ impl Readers {
         }
     }
 
+    /// Reads a record so that the system has it in memory. Whether there is one, and whether that went well, whoever
+    /// needs it finds out.
+    pub(crate) fn touch(&self, table: TableId, key: &EntityKey) {
+        let mut slot = self.free_slot();
+        let touched = self
+            .renew(&mut slot)
+            .and_then(|conn| conn.map(|conn| entity::get(conn, table, key)).transpose());
+        if touched.is_err() || !self.keeping.load(Ordering::Acquire) {
+            slot.release();
+        }
+    }
+
     /// Lets go of the log until the guard is dropped.
     pub(crate) fn let_go(&self) -> LetGo<'_> {
         self.keeping.store(false, Ordering::Release);
@@ -102,6 +125,10 @@ impl Readers {
         if slot.snapshot.is_none_or(|batch| batch < latest) {
             slot.release();
             let Some(conn) = &slot.conn else { return Ok(None) };
+            let mapped = self.mapped.load(Ordering::Relaxed);
+            if std::mem::replace(&mut slot.mapped, mapped) != mapped {
+                schema::map(conn, mapped)?;
+            }
             conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
             let batch = entity::last_batch(conn)?;
             slot.snapshot = Some(batch);
@@ -164,8 +191,8 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Durability;
     use crate::tuning::Tuning;
-    use crate::{Durability, schema};
     use rowhouse_types::{RecordBuilder, Timestamp};
     use rusqlite::params;
 
@@ -177,8 +204,8 @@ mod tests {
         std::fs::File::create(&path).unwrap();
         schema::create(&path, Durability::Ephemeral).unwrap();
         let writer = schema::writer(&path, Durability::Ephemeral, 0, &Tuning::default()).unwrap();
-        let connections = (0..2).map(|_| schema::reader(&path, 0).unwrap()).collect();
-        let readers = Readers::new(connections, 0);
+        let connections = (0..2).map(|_| schema::reader(&path, 0, true).unwrap()).collect();
+        let readers = Readers::new(connections, 0, true);
         let key = EntityKey::new("p", "r").unwrap();
         let commit = |batch: u64| {
             let record = RecordBuilder::new().finish(Timestamp::from_ticks(batch).unwrap());
@@ -203,5 +230,28 @@ mod tests {
         commit(2);
         assert_eq!(shown_by(0), Some(2), "ahead of what anybody was told");
         assert_eq!(shown_by(1), Some(2));
+    }
+
+    /// The way of reading changes with the next snapshot, while the store is in use.
+    #[test]
+    fn connections_stop_and_begin_to_map() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        std::fs::File::create(&path).unwrap();
+        schema::create(&path, Durability::Ephemeral).unwrap();
+        let readers = Readers::new(vec![schema::reader(&path, 0, true).unwrap()], 0, true);
+        let key = EntityKey::new("p", "r").unwrap();
+        let mapped_after = |batch: u64, mapped: bool| {
+            readers.map(mapped);
+            readers.advance(batch);
+            assert_eq!(readers.get(TableId(1), &key, &Cache::new(0)).unwrap(), None);
+            let slot = lock(&readers.slots[0]);
+            let conn = slot.conn.as_ref().unwrap();
+            conn.pragma_query_value(None, "mmap_size", |row| row.get::<_, i64>(0)).unwrap() > 0
+        };
+        assert!(mapped_after(1, true));
+        assert!(!mapped_after(2, false));
+        readers.touch(TableId(1), &key);
+        assert!(mapped_after(3, true));
     }
 }

@@ -6,6 +6,7 @@
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
 use crate::index::{self, Way, lookup};
+use crate::schema;
 use crate::store::Shared;
 use rowhouse_query::Filter;
 use rowhouse_store::{Expiry, Page, Scan, StoreError, Table, TableId, Take};
@@ -124,7 +125,14 @@ impl Scans {
 
 /// The life of a thread that reads.
 pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>, scans: &Scans) {
+    let mut mapped = None;
     while let Some(job) = scans.take() {
+        let fits = shared.fit.fits();
+        if mapped.replace(fits) != Some(fits)
+            && let Err(error) = schema::map(conn, fits)
+        {
+            tracing::warn!(%error, "the way of reading was not changed");
+        }
         job(conn, shared);
     }
 }

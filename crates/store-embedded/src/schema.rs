@@ -327,12 +327,21 @@ pub(crate) fn writer(
 }
 
 /// A connection that cannot write.
-pub(crate) fn reader(path: &Path, cache_bytes: u64) -> Result<Connection, rusqlite::Error> {
+pub(crate) fn reader(
+    path: &Path,
+    cache_bytes: u64,
+    mapped: bool,
+) -> Result<Connection, rusqlite::Error> {
     let conn = Connection::open_with_flags(path, READ)?;
     conn.busy_timeout(PATIENCE)?;
-    conn.pragma_update(None, "mmap_size", MAP_BYTES)?;
+    map(&conn, mapped)?;
     finish(&conn, cache_bytes)?;
     Ok(conn)
+}
+
+/// Whether a connection reads the database through a mapping of its file. Has no effect while a page of it is in use.
+pub(crate) fn map(conn: &Connection, mapped: bool) -> Result<(), rusqlite::Error> {
+    conn.pragma_update(None, "mmap_size", if mapped { MAP_BYTES } else { 0 })
 }
 
 fn finish(conn: &Connection, cache_bytes: u64) -> Result<(), rusqlite::Error> {

@@ -7,6 +7,7 @@ use crate::checkpoint::{self, Requests};
 use crate::committer::{Committer, Fault};
 use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::expire::Expiring;
+use crate::fit::Fit;
 use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
@@ -23,9 +24,9 @@ use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
-    Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
-    IndexId, IndexState, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId,
-    Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
+    Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Conflict, Extent,
+    Index, IndexId, IndexState, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
+    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
@@ -57,6 +58,8 @@ pub struct Options {
     pub readers: usize,
     /// When a change counts as stored.
     pub durability: Durability,
+    /// Memory of the machine, or of the container, in bytes; none if nobody knows.
+    pub memory_bytes: Option<u64>,
 }
 
 /// When a change counts as stored.
@@ -108,6 +111,7 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Requests,
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
+    pub(crate) fit: Fit,
     pub(crate) dead: Dead,
     pub(crate) records: Cache,
     /// The last batch that is committed, as long as changes are kept.
@@ -147,6 +151,7 @@ impl Options {
             cache_bytes: 128 * 1024 * 1024,
             readers,
             durability: Durability::Full,
+            memory_bytes: rowhouse_env::memory_bytes(),
         }
     }
 }
@@ -163,12 +168,12 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
-        let Options { directory, cache_bytes, readers, durability } = options;
+        let Options { directory, cache_bytes, readers, durability, memory_bytes } = options;
         let directory = Directory::open(&directory, durability)?;
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
-        let readers = readers.max(1);
         let scan_threads = tuning.scan_threads.max(readers);
+        let readers = readers.max(tuning.point_connections);
         // A quarter for the committer, a quarter as records, the rest for pages of those who read.
         let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
 
@@ -181,12 +186,14 @@ impl EmbeddedStore {
         let pending = sweep::dropped(&conn).map_err(sqlite)?;
         let builds = building(&catalogue);
         let expiring = Expiring::new(&catalogue);
+        let fit = Fit::new(memory_bytes, &path);
+        let mapped = fit.fits();
         let read_connections = |count: usize| -> Result<Vec<Connection>, OpenError> {
-            (0..count).map(|_| schema::reader(&path, read_cache).map_err(sqlite)).collect()
+            (0..count).map(|_| schema::reader(&path, read_cache, mapped).map_err(sqlite)).collect()
         };
         let point_connections = read_connections(readers)?;
         let scan_connections = read_connections(scan_threads)?;
-        let sweep_connection = schema::reader(&path, SWEEP_CACHE_BYTES).map_err(sqlite)?;
+        let sweep_connection = schema::reader(&path, SWEEP_CACHE_BYTES, mapped).map_err(sqlite)?;
         let checkpoint_connection =
             schema::writer(&path, durability, 0, &tuning).map_err(sqlite)?;
 
@@ -199,7 +206,8 @@ impl EmbeddedStore {
             catalogue: ArcSwap::from_pointee(catalogue),
             checkpoints: Requests::default(),
             counters: Counters::default(),
-            readers: Readers::new(point_connections, marks.sequence),
+            readers: Readers::new(point_connections, marks.sequence, mapped),
+            fit,
             dead: Dead::default(),
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
@@ -253,6 +261,31 @@ impl EmbeddedStore {
         }
     }
 
+    /// Reads a record that is likely to be on the disk only, on a thread that may wait for it.
+    async fn fetch(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        let read = move || shared.readers.get(table, &key, &shared.records);
+        let ended = |_| Err(StoreError::unavailable("reading panicked"));
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(ended)
+    }
+
+    /// Has the system read what a batch is about to change.
+    async fn prepare(&self, batch: &Batch) {
+        let keys: Vec<(TableId, EntityKey)> = batch
+            .commands
+            .iter()
+            .map(|Command::Entity { table, key, .. }| (*table, key.clone()))
+            .collect();
+        let shared = Arc::clone(&self.shared);
+        let read = move || {
+            for (table, key) in &keys {
+                shared.readers.touch(*table, key);
+            }
+        };
+        // If that fails, the committer finds out why.
+        let _ = tokio::task::spawn_blocking(read).await;
+    }
+
     /// Hands work to the committer and waits for its answer.
     async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
         self.shared.health.writable()?;
@@ -299,6 +332,12 @@ impl Shared {
         &self.database
     }
 
+    /// Looks whether the database still fits into memory, and has it read accordingly.
+    pub(crate) fn look_at_size(&self) {
+        self.fit.look(&self.database);
+        self.readers.map(self.fit.fits());
+    }
+
     /// The instant at which a page of the table is judged. Nobody asks the clock for one that keeps its entities.
     pub(crate) fn now(&self, table: &Table) -> Timestamp {
         if table.ttl.is_some() { self.clock.now() } else { Timestamp::default() }
@@ -334,7 +373,10 @@ impl Store for EmbeddedStore {
         self.shared.health.readable()?;
         let record = match self.shared.records.get(table, key) {
             Some(record) => Some(record),
-            None => self.shared.readers.get(table, key, &self.shared.records)?,
+            None if self.shared.fit.fits() => {
+                self.shared.readers.get(table, key, &self.shared.records)?
+            }
+            None => self.fetch(table, key).await?,
         };
         // Asked afterwards: if the table is there now, it was not being swept a moment ago.
         let catalogue = self.shared.catalogue.load();
@@ -355,6 +397,9 @@ impl Store for EmbeddedStore {
     }
 
     async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
+        if !self.shared.fit.fits() {
+            self.prepare(&batch).await;
+        }
         loop {
             let again = lone_take(&batch).then(|| batch.clone());
             match (self.submit(Work::Batch(batch)).await?, again) {

@@ -16,6 +16,8 @@ pub(crate) struct Tuning {
     /// Least number of scan threads. More than processors, so that a long page leaves room for a short one:
     /// the operating system shares the processors out among them.
     pub(crate) scan_threads: usize,
+    /// Least number of connections for point reads. As many can wait for the disk at the same time.
+    pub(crate) point_connections: usize,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -78,6 +80,7 @@ impl Default for Tuning {
             group_commands: 1024,
             group_bytes: 4 * 1024 * 1024,
             scan_threads: 8,
+            point_connections: 16,
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,

@@ -1,4 +1,4 @@
-//! The embedded engine keeps every promise of the contract.
+//! The embedded engine keeps every promise of the contract, with a database that fits into memory and with one that does not.
 
 use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock};
@@ -17,6 +17,7 @@ struct Embedded {
     root: tempfile::TempDir,
     opened: AtomicUsize,
     directories: Mutex<BTreeMap<usize, PathBuf>>,
+    memory_bytes: Option<u64>,
 }
 
 impl Embedded {
@@ -27,12 +28,19 @@ impl Embedded {
             root: tempfile::tempdir().expect("a temporary directory"),
             opened: AtomicUsize::new(0),
             directories: Mutex::default(),
+            memory_bytes: None,
         }
+    }
+
+    /// Every database is too large.
+    fn without_memory() -> Self {
+        Self { memory_bytes: Some(0), ..Self::new() }
     }
 
     fn open_at(&self, directory: PathBuf) -> Arc<dyn Store> {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let options = Options { readers: 2, ..Options::new(&directory) };
+        let memory_bytes = self.memory_bytes;
+        let options = Options { readers: 2, memory_bytes, ..Options::new(&directory) };
         let store: Arc<dyn Store> =
             Arc::new(EmbeddedStore::open(options, clock).expect("the store opens"));
         self.directories.lock().expect("not poisoned").insert(address(&store), directory);
@@ -64,3 +72,9 @@ impl Engine for Embedded {
 }
 
 rowhouse_store::conformance_suite!(Embedded::new());
+
+mod larger_than_memory {
+    use super::Embedded;
+
+    rowhouse_store::conformance_suite!(Embedded::without_memory());
+}
