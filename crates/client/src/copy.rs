@@ -11,7 +11,7 @@ use crate::digest::Digest;
 use crate::error::{ClientError, TransferError};
 use crate::export::RangeState;
 use crate::lanes::Lanes;
-use crate::loader::{Item, Loader, OnConflict};
+use crate::loader::{Item, Loader, OnConflict, Refused};
 use crate::progress::Progress;
 use crate::range::{self, Range};
 use crate::saved::Saved;
@@ -211,9 +211,12 @@ impl Job {
             let item = |entity| Item { table: name.clone(), number: 0, entity };
             let items = page.entities.into_iter().map(item).collect();
             let loaded = self.loader.load(items, WRITES_PER_JOB).await?;
-            if let Some((_, reason)) = loaded.refused.first() {
+            if let Some(Refused { reason, partition, row, .. }) = loaded.refused.first() {
+                let key = |key: &Option<String>| key.clone().unwrap_or_default();
                 return Err(TransferError::Refused(format!(
-                    "the destination refuses an entity of {table}: {reason}"
+                    "the destination refuses an entity of {table}: {reason}; its keys are {:?} and {:?}",
+                    key(partition),
+                    key(row)
                 )));
             }
             place = page.next;

@@ -45,7 +45,7 @@ pub use entity::Entity;
 pub use error::{ClientError, ServiceError, TransferError};
 pub use following::{Following, Notice};
 pub use index::{Asked, CostlyQuery, Index, IndexState, NewIndex};
-pub use loader::OnConflict;
+pub use loader::{OnConflict, Refused};
 pub use progress::Progress;
 pub use range::Range;
 pub use stop::{Stop, Stopper};
