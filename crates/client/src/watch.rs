@@ -167,9 +167,9 @@ struct All<'a> {
     watch: &'a Watch,
     follower: &'a Follower,
     running: JoinSet<Result<(), TransferError>>,
-    /// The policies of tables, as they are at the destination.
+    /// The policies of tables, as they are at the destination if it takes them.
     acls: BTreeMap<String, Vec<StoredPolicy>>,
-    /// The tables whose policies one of the services does not give or take.
+    /// The tables whose policies the source does not give.
     refused: BTreeSet<String>,
 }
 
@@ -251,37 +251,43 @@ impl All<'_> {
             if self.refused.contains(&table) {
                 continue;
             }
-            let outcome = match job.source.acl(&table).await {
+            let acl = match job.source.acl(&table).await {
                 // Whoever follows it will notice.
                 Err(error) if error.status() == Some(404) => continue,
-                Ok(acl) => self.set_acl(&table, acl).await,
-                Err(error) => Err(error),
-            };
-            match outcome {
                 Err(error) if policies.bears(&error) => {
-                    // The first time it was noted when the table was copied.
-                    if self.acls.contains_key(&table) {
-                        job.notes.add(Note::refused(&table, &error));
-                    }
+                    self.note(&table, &error);
                     self.refused.insert(table);
+                    continue;
                 }
                 outcome => outcome?,
-            }
+            };
+            self.set_acl(&table, acl).await?;
         }
         Ok(())
     }
 
-    async fn set_acl(&mut self, table: &str, acl: Vec<StoredPolicy>) -> Result<(), ClientError> {
-        let before = self.acls.get(table);
-        let stays = match before {
+    /// Sets policies that are others than before. Where they are refused, only others are tried again.
+    async fn set_acl(&mut self, table: &str, acl: Vec<StoredPolicy>) -> Result<(), TransferError> {
+        let policies = self.watch.copy.policies;
+        let stays = match self.acls.get(table) {
             Some(before) => *before == acl,
-            None => acl.is_empty() && self.watch.copy.policies == Policies::Possible,
+            None => acl.is_empty() && policies == Policies::Possible,
         };
         if !stays {
-            self.follower.job.loader.client.set_acl(table, &acl).await?;
+            match self.follower.job.loader.client.set_acl(table, &acl).await {
+                Err(error) if policies.bears(&error) => self.note(table, &error),
+                outcome => outcome?,
+            }
         }
         self.acls.insert(table.to_owned(), acl);
         Ok(())
+    }
+
+    /// Notes a refusal, unless that was done when the table was copied.
+    fn note(&self, table: &str, error: &ClientError) {
+        if self.acls.contains_key(table) {
+            self.follower.job.notes.add(Note::refused(table, error));
+        }
     }
 
     fn follow(&mut self, tables: &[String]) {
