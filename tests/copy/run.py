@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Copies a table from Azurite to Rowhouse and from Rowhouse to Azurite, killed twice each way, imports Azurite's data
 file, and follows a Rowhouse that is written to into Azurite with `copy --watch`, killed on the way. The official SDK
-compares every entity at the destination with what was written at the source.
+compares every entity at the destination, and the access policies of the table, with what was written at the source.
+Keys that Azurite sorts in another order than Rowhouse are exported and copied too.
 
-    run.py [ENTITIES] [from | to | watch]
+    run.py [ENTITIES] [from | to | watch | keys]
 
 Without a direction, all. Azurite saves its whole file again and again, and beyond some size cannot do so at all: large
 tables it holds in memory, and there is no file to import. Needs .work/azurite (scripts/setup azurite), .work/venv
 (scripts/setup python) and the built binary.
 """
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -25,15 +27,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 import moved  # noqa: E402  (the path above is what makes it importable)
 from azure.core.exceptions import AzureError  # noqa: E402
-from azure.data.tables import TableServiceClient  # noqa: E402
+from azure.data.tables import TableAccessPolicy, TableServiceClient  # noqa: E402
 from server import ACCOUNT, KEY, Server, binary  # noqa: E402
 
 AZURITE = ROOT / ".work" / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "table" / "main.js"
 TABLE = "Everything"
 KILLS = 2
-# Beyond so many entities Azurite does not save them, and copies are compared by the SDK only: Azurite looks at every
-# entity for each page, and reading it once more takes as long as the copy.
+# Beyond so many entities Azurite does not save them.
 SAVED_MAX = 50_000
+# First characters of keys: U+E000 to U+FFFF come before U+10000 and beyond in UTF-8, and after them in UTF-16.
+FIRSTS = ["a", "é", "\ue000", "\uf8ff", "\ufb00", "\ufffd", "\U00010000", "\U0001f600", "\U0001f601"]
 
 
 class Azurite:
@@ -112,7 +115,26 @@ def fill(server, count, scratch):
                        stdout=subprocess.DEVNULL)
         assert run.wait() == 0
         file.unlink()
+    guard(table_of(server))
     print(f"{count} entities written in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def guard(table):
+    """Gives the table two access policies. Azurite refuses those without times."""
+    start, expiry = (datetime.datetime(year, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc) for year in (2020, 2099))
+    table.set_table_access_policy({
+        "readers": TableAccessPolicy(start=start, expiry=expiry, permission="r"),
+        "writers": TableAccessPolicy(start=start, expiry=expiry, permission="raud"),
+    })
+
+
+def policies(table):
+    """The access policies of a table, in a form that can be compared."""
+    found = {}
+    for name, policy in table.get_table_access_policy().items():
+        times = [str(time)[:19].replace("T", " ") if time else None for time in (policy.start, policy.expiry)] if policy else []
+        found[name] = (*times, policy.permission if policy else None)
+    return found
 
 
 def copy(what, source, target, state, count):
@@ -128,11 +150,17 @@ def copy(what, source, target, state, count):
         run.wait()
         kills += 1
         print(f"  killed after {time.monotonic() - began:.0f} s, {copied(state)} entities noted", flush=True)
-    verify = ["--verify"] if count <= SAVED_MAX else []
-    run = rowhouse(*command, *verify, stdout=subprocess.PIPE)
+    run = rowhouse(*command, stdout=subprocess.DEVNULL)
+    assert run.wait() == 0
+    print(f"{what}: {time.monotonic() - began:.0f} s with kills", flush=True)
+    expected, found = (policies(table_of(side)) for side in (source, target))
+    assert len(expected) == 2 and found == expected, f"{what}: the policies are {found} in place of {expected}"
+    # Everything is copied: this is about comparing.
+    began = time.monotonic()
+    run = rowhouse(*command, "--verify", stdout=subprocess.PIPE)
     said, _ = run.communicate()
-    assert run.returncode == 0, said
-    print(f"{what}: {time.monotonic() - began:.0f} s with kills\n{said.rstrip()}", flush=True)
+    assert run.returncode == 0 and " same" in said and "not compared" not in said, said
+    print(f"{said.rstrip()}\ncompared in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def copied(state):
@@ -164,6 +192,7 @@ def from_azurite(scratch, count):
             print(said.rstrip())
             assert run.returncode == 0
             judge("Azurite's data file", table_of(server), count)
+            assert set(policies(table_of(server))) == {"readers", "writers"}
     return 2
 
 
@@ -208,6 +237,30 @@ def follow(server, azurite, state):
     return table
 
 
+def keys(scratch, _count):
+    """Reads side by side what two services sort differently: no key twice, none missing."""
+    with Azurite(scratch / "keys", True) as azurite, Server() as server:
+        table = TableServiceClient.from_connection_string(azurite.connection_string).create_table(TABLE)
+        for partition in FIRSTS:
+            for first in FIRSTS:
+                write(table, [{"PartitionKey": partition, "RowKey": f"{first}{row}"} for row in range(40)])
+        count = len(FIRSTS) ** 2 * 40
+        guard(table)
+        run = rowhouse("export", TABLE, "--jobs", "8", "--connection", azurite.connection_string, stdout=subprocess.PIPE)
+        said, _ = run.communicate()
+        assert run.returncode == 0
+        lines = [json.loads(line) for line in said.splitlines()]
+        found = {(entity["PartitionKey"], entity["RowKey"]) for entity in lines}
+        assert len(lines) == len(found) == count, f"{len(lines)} lines, {len(found)} keys, {count} entities"
+        for source, target in ((azurite, server), (server, azurite)):
+            run = rowhouse("copy", source.connection_string, target.connection_string, "--jobs", "8", "--verify",
+                           stdout=subprocess.PIPE)
+            said, _ = run.communicate()
+            assert run.returncode == 0 and said.startswith(f"Copied {count} entities"), said
+        print(f"keys that are sorted differently: {count} entities, each exported and copied once")
+    return 1
+
+
 def refuse_to_follow(azurite, server):
     run = rowhouse("copy", azurite.connection_string, server.connection_string, "--watch", stderr=subprocess.PIPE)
     _, said = run.communicate()
@@ -217,7 +270,7 @@ def refuse_to_follow(azurite, server):
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    directions = {"from": from_azurite, "to": to_azurite, "watch": watch}
+    directions = {"from": from_azurite, "to": to_azurite, "watch": watch, "keys": keys}
     chosen = [directions[name] for name in sys.argv[2:] or directions]
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="rowhouse-copy-"))
     try:

@@ -7,7 +7,8 @@ use crate::{Failure, output};
 use clap::Args;
 use rowhouse_client::copy::{Compared, Copy};
 use rowhouse_client::watch::Watch;
-use rowhouse_client::{Client, Progress, Target};
+use rowhouse_client::{Client, Note, Policies, Progress, Target};
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +16,8 @@ use std::time::Instant;
 /// Copy tables from one service to another.
 ///
 /// Each side is Rowhouse, Azure or Azurite. Types stay exact; an entity replaces one with the same keys
-/// at the destination. Queues are not looked at.
+/// at the destination. Stored access policies are copied where both sides allow it, which takes the key of
+/// the account; what is not copied is told. Queues are not looked at.
 ///
 /// With --watch, the source must be a Rowhouse that keeps changes (rowhouse serve --keep-changes 7d). When
 /// everything is copied, it goes on with every change that is made, and with tables that are made, until
@@ -46,13 +48,35 @@ pub(crate) struct CopyCommand {
     #[command(flatten)]
     changes: Changes,
 
-    /// Then read both sides again and compare them.
+    /// Then read both sides again and compare them: entities, and stored access policies.
     #[arg(long)]
     verify: bool,
 
-    /// Copy stored access policies too.
-    #[arg(long)]
+    #[command(flatten)]
+    acls: Acls,
+}
+
+/// Whether stored access policies are copied. Default: where both sides allow it, and where the source has
+/// some.
+#[derive(Debug, Args)]
+struct Acls {
+    /// Make the stored access policies exactly those of the source, and fail where that is refused.
+    #[arg(long, conflicts_with = "no_acls")]
     acls: bool,
+
+    /// Leave stored access policies as they are, and do not compare them.
+    #[arg(long)]
+    no_acls: bool,
+}
+
+impl From<Acls> for Policies {
+    fn from(acls: Acls) -> Self {
+        match acls {
+            Acls { acls: true, .. } => Self::Required,
+            Acls { no_acls: true, .. } => Self::LeftOut,
+            Acls { .. } => Self::Possible,
+        }
+    }
 }
 
 /// Whether, and for how long, changes are copied too.
@@ -97,7 +121,7 @@ impl CopyCommand {
             tables: self.tables,
             jobs: self.jobs.into(),
             state: self.resume,
-            acls: self.acls,
+            policies: self.acls.into(),
         };
         if watch {
             let watch = Watch { copy, until_caught_up };
@@ -114,7 +138,9 @@ impl CopyCommand {
             "Copied {} of {tables}, {rate} a second.\n",
             output::counted(copied.entities, "entity", "entities")
         ));
+        output::print(&told(&copied.notes));
         if !self.verify {
+            output::print(how_to_verify(copy.state.is_some()));
             return Ok(());
         }
         verify(&copy, &source, &dest, &copied.tables, copied.entities)
@@ -124,6 +150,46 @@ impl CopyCommand {
 fn side(text: &str, which: &str) -> Result<Client, Failure> {
     let target: Target = text.parse().map_err(|error| format!("the {which}: {error}"))?;
     transfer::client(&target)
+}
+
+/// What was not copied, a line for each kind.
+fn told(notes: &[Note]) -> String {
+    let (mut text, mut refused) = (String::new(), Vec::new());
+    let mut why = None;
+    for note in notes {
+        match note {
+            Note::Policies { table, reason } => {
+                refused.push(table.as_str());
+                why.get_or_insert(reason);
+            }
+            Note::Extensions { table, indexes, expires } => {
+                let mut left = Vec::new();
+                if *indexes > 0 {
+                    let indexes = output::counted(*indexes as u64, "index", "indexes");
+                    left.push(format!("{indexes} (rowhouse index create)"));
+                }
+                if *expires {
+                    left.push("when entities expire (rowhouse table ttl)".to_owned());
+                }
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "Not copied of {table}: {}.", left.join(", "));
+            }
+        }
+    }
+    if let Some(why) = why {
+        let tables = refused.join(", ");
+        let _ = writeln!(text, "Access policies not copied of {tables}: {why}.");
+    }
+    text
+}
+
+/// The line at the end of a copy that was not compared.
+fn how_to_verify(kept: bool) -> &'static str {
+    if kept {
+        "Not verified: the same command with --verify compares both sides.\n"
+    } else {
+        "Not verified: with --verify, both sides are read again and compared.\n"
+    }
 }
 
 /// Compares the tables, which have about so many entities.
@@ -141,7 +207,11 @@ fn verify(
         transfer::run(copy.compare(source, dest, tables, &progress))?
     };
     let row = |table: &Compared| {
-        let verdict = if table.same() { "same" } else { "DIFFERENT" };
+        let verdict = match table {
+            table if table.same() => "same",
+            table if table.same_entities() => "OTHER POLICIES",
+            _ => "DIFFERENT",
+        };
         let (from, to) = (&table.source, &table.destination);
         vec![
             table.table.clone(),
@@ -157,13 +227,52 @@ fn verify(
         &["TABLE", "SOURCE", "DIGEST", "DESTINATION", "DIGEST", "VERDICT"],
         &rows,
     ));
-    let different = compared.iter().filter(|table| !table.same()).count();
-    if different == 0 {
-        return Ok(());
+    let count = |which: fn(&Compared) -> bool| {
+        let tables = compared.iter().filter(|table| which(table)).count();
+        (0 < tables).then_some(tables as u64)
+    };
+    if copy.policies == Policies::Possible
+        && let Some(unknown) = count(|table| table.policies.is_none())
+    {
+        let tables = output::counted(unknown, "table", "tables");
+        output::print(&format!("Access policies not compared of {tables}.\n"));
     }
-    Err(format!(
-        "{} different: copy again if the source was written to meanwhile, or look for entities that \
-         only the destination has",
-        output::counted(different as u64, "table is", "tables are")
-    ))
+    if let Some(different) = count(|table| !table.same_entities()) {
+        return Err(format!(
+            "{} different: copy again if the source was written to meanwhile, or look for entities that \
+             only the destination has",
+            output::counted(different, "table is", "tables are")
+        ));
+    }
+    match count(|table| !table.same()) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "{} other access policies: --acls makes them those of the source, --no-acls leaves them alone",
+            output::counted(other, "table has", "tables have")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_copied_is_told() {
+        assert_eq!(told(&[]), "");
+        let refused = |table: &str| Note::Policies { table: table.into(), reason: "No (X)".into() };
+        let beyond = |indexes, expires| Note::Extensions { table: "A".into(), indexes, expires };
+        let cases: [(&[Note], &str); 4] = [
+            (&[refused("A"), refused("B")], "Access policies not copied of A, B: No (X).\n"),
+            (&[beyond(1, false)], "Not copied of A: 1 index (rowhouse index create).\n"),
+            (&[beyond(0, true)], "Not copied of A: when entities expire (rowhouse table ttl).\n"),
+            (
+                &[beyond(2, true)],
+                "Not copied of A: 2 indexes (rowhouse index create), when entities expire (rowhouse table ttl).\n",
+            ),
+        ];
+        for (notes, expected) in cases {
+            assert_eq!(told(notes), expected);
+        }
+    }
 }

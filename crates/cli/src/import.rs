@@ -7,12 +7,12 @@ use crate::service::Service;
 use crate::transfer::{self, Shown};
 use crate::{Failure, output};
 use clap::{Args, Subcommand, ValueEnum};
-use rowhouse_client::files::{AzuriteReader, CsvReader, Format, NdjsonReader, Rows};
+use rowhouse_client::files::{AzuriteReader, CsvReader, FileRow, Format, NdjsonReader, Rows};
 use rowhouse_client::import::{Import, Report};
-use rowhouse_client::{Client, OnConflict, Progress};
+use rowhouse_client::{Client, OnConflict, Progress, Refused};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,7 +93,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
 
-    /// Write line number and reason of each refused row to this file, a JSON object a line.
+    /// Write line number, table, keys and reason of each refused row to this file, a JSON object a line.
+    /// Never to one that holds something already, unless an import is resumed that wrote it.
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
 
@@ -147,7 +148,7 @@ impl ImportCommand {
         let tables = if self.create { vec![table.as_str()] } else { Vec::new() };
         let import = self.options.import(&file, Some(table.clone()), progress);
         let report = import_rows(&client, &import, rows, &tables, &counts)?;
-        self.options.tell(&report, &table)
+        self.options.tell(&report, &table, true)
     }
 }
 
@@ -164,9 +165,12 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     }
     let names: Vec<&str> = tables.iter().map(|name| &**name).collect();
     let import = options.import(file, None, Some(beside(file, ".progress")));
-    let report = import_rows(&client, &import, Box::new(rows), &names, &Arc::default())?;
+    let counts = Arc::new(Progress::default());
+    counts.expect(rows.entities());
+    let rows = CountedRows { rows, progress: counts.clone() };
+    let report = import_rows(&client, &import, Box::new(rows), &names, &counts)?;
     let tables = output::counted(names.len() as u64, "table", "tables");
-    let told = options.tell(&report, &tables);
+    let told = options.tell(&report, &tables, false);
     let policies = azurite::set_policies(&client, options.on_conflict.into(), &rest);
     azurite::tell_left_out(&rest);
     match (told, policies) {
@@ -179,7 +183,7 @@ impl Options {
     fn import(&self, file: &Path, table: Option<String>, progress: Option<PathBuf>) -> Import {
         Import {
             table,
-            input_bytes: fs::metadata(file).ok().map(|metadata| metadata.len()),
+            input: (file.as_os_str() != "-").then(|| file.to_owned()),
             on_conflict: self.on_conflict.into(),
             jobs: self.jobs.into(),
             errors: self.errors.clone(),
@@ -189,7 +193,12 @@ impl Options {
     }
 
     /// Says what came of it; refused rows are a failure.
-    fn tell(&self, (report, rate): &(Report, u64), table: &str) -> Result<(), Failure> {
+    fn tell(
+        &self,
+        (report, rate): &(Report, u64),
+        table: &str,
+        by_line: bool,
+    ) -> Result<(), Failure> {
         let Report { rows, written, present, skipped, refused, shown } = report;
         let rows = output::counted(*rows, "row", "rows");
         let mut text = format!("Imported {written} of {rows} into {table}");
@@ -207,8 +216,8 @@ impl Options {
         if let Some(path) = &self.errors {
             return Err(format!("{refused} refused: see {}", path.display()));
         }
-        for (line, reason) in shown {
-            eprintln!("line {line}: {reason}");
+        for refused in shown {
+            eprintln!("{}", described(refused, by_line));
         }
         Err(format!("{refused} refused: all of them are told in a file with --errors FILE"))
     }
@@ -234,6 +243,32 @@ fn import_rows(
     };
     let rate = transfer::rate(progress, began.elapsed());
     Ok((report, rate))
+}
+
+/// Which row was refused, and why. Where rows have no lines they are told by table and keys.
+fn described(refused: &Refused, by_line: bool) -> String {
+    let Refused { number, reason, table, partition, row } = refused;
+    match (table, partition, row) {
+        (Some(table), Some(partition), Some(row)) if !by_line => {
+            format!("{table}, PartitionKey {partition:?}, RowKey {row:?}: {reason}")
+        }
+        _ if by_line => format!("line {number}: {reason}"),
+        _ => format!("entity {number}: {reason}"),
+    }
+}
+
+/// Rows that tell how many of them were read.
+struct CountedRows<R> {
+    rows: R,
+    progress: Arc<Progress>,
+}
+
+impl<R: Rows> Rows for CountedRows<R> {
+    fn next_row(&mut self) -> io::Result<Option<FileRow>> {
+        let row = self.rows.next_row()?;
+        self.progress.read_ahead(u64::from(row.is_some()));
+        Ok(row)
+    }
 }
 
 fn open(path: &Path, format: Format, progress: &Arc<Progress>) -> Result<Box<dyn Rows>, Failure> {
@@ -281,6 +316,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
     use clap::Parser;
+    use rowhouse_client::files::BadRow;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -298,6 +334,50 @@ mod tests {
                 format!("{} {}", table.unwrap_or_default(), file.unwrap_or_default().display())
             }
         })
+    }
+
+    #[test]
+    fn refused_rows_are_named() {
+        let mut refused = Refused {
+            number: 3,
+            reason: "no".to_owned(),
+            table: Some("T".to_owned()),
+            partition: Some("p".to_owned()),
+            row: Some(String::new()),
+        };
+        assert_eq!(described(&refused, true), "line 3: no");
+        assert_eq!(described(&refused, false), "T, PartitionKey \"p\", RowKey \"\": no");
+        refused.row = None;
+        assert_eq!(described(&refused, false), "entity 3: no");
+    }
+
+    /// What Azurite's file holds is known from the first time it was read.
+    #[test]
+    fn rows_of_azurite_fill_the_bar() {
+        struct Two(u64);
+        impl Rows for Two {
+            fn next_row(&mut self) -> io::Result<Option<FileRow>> {
+                self.0 += 1;
+                let entity = Err(BadRow::default());
+                Ok((self.0 <= 2).then_some(FileRow { number: self.0, table: None, entity }))
+            }
+        }
+        let counts = Arc::new(Progress::default());
+        counts.expect(2);
+        let rows = CountedRows { rows: Two(0), progress: counts.clone() };
+        let target = "AccountName=a;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/a";
+        let client = transfer::client(&target.parse().unwrap()).unwrap();
+        let import = Import {
+            table: None,
+            input: None,
+            on_conflict: OnConflict::Fail,
+            jobs: 1,
+            errors: None,
+            progress: None,
+            resume: false,
+        };
+        let report = transfer::run(import.run(&client, Box::new(rows), &counts)).unwrap();
+        assert_eq!((report.refused, counts.share()), (2, Some(1000)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::admin_client::{AdminClient, AdminOptions};
 use crate::backup::{keys, left_out, verify, whole};
 use crate::output::counted;
-use crate::progress::Line;
+use crate::progress::{Line, Meter, Status, bytes};
 use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Restore a backup.
 ///
@@ -192,7 +193,7 @@ impl RestoreCommand {
         let (old, new) = (&renamed.old.table, &renamed.new.table);
         let path =
             format!("/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}");
-        let answer = client.upload(&path, length, concatenated(&self.files)?)?;
+        let answer = client.upload(&path, length, Sent::new(concatenated(&self.files)?, length))?;
         if self.server.json {
             output::print(&format!("{answer}\n"));
             return Ok(());
@@ -323,6 +324,41 @@ impl Place {
     }
 }
 
+/// What is sent to a server, which tells how far it is.
+struct Sent<R> {
+    body: R,
+    meter: Meter,
+    sent: u64,
+    whole: u64,
+}
+
+impl<R> Sent<R> {
+    /// So many bytes in all.
+    fn new(body: R, whole: u64) -> Self {
+        Self { body, meter: Meter::new(), sent: 0, whole }
+    }
+
+    fn status(&self, elapsed: Duration) -> Status {
+        let Self { sent, whole, .. } = self;
+        let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+        let rate = bytes(sent.saturating_mul(1000) / millis);
+        let share = (0 < *whole).then(|| sent.min(whole).saturating_mul(1000) / whole);
+        Status { text: format!("sent {} ({rate}/s)", bytes(*sent)), share }
+    }
+}
+
+impl<R: Read> Read for Sent<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.body.read(buffer)?;
+        self.sent += read as u64;
+        if self.meter.is_due() {
+            let status = self.status(self.meter.elapsed());
+            self.meter.show(&status);
+        }
+        Ok(read)
+    }
+}
+
 /// The files, one behind the other.
 fn concatenated(files: &[PathBuf]) -> Result<Box<dyn Read>, Failure> {
     let mut all: Box<dyn Read> = Box::new(io::empty());
@@ -389,6 +425,17 @@ mod tests {
         let expected =
             "2 of 2 tables were not restored\n  People=Old: it is there\n  a/B=c/D: it is there";
         assert_eq!(not_restored(failures(2), 2), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn what_is_sent_is_told() {
+        let mut sent = Sent::new(&[0; 3000][..], 4000);
+        let two = Duration::from_secs(2);
+        let expected = |text: &str, share| Status { text: text.to_owned(), share: Some(share) };
+        assert_eq!(sent.status(two), expected("sent 0 B (0 B/s)", 0));
+        assert_eq!(io::copy(&mut sent, &mut io::sink()).unwrap(), 3000);
+        assert_eq!(sent.status(two), expected("sent 3.0 kB (1.5 kB/s)", 750));
+        assert_eq!(Sent::new(io::empty(), 0).status(two).share, None);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Client {
     transport: Arc<Transport>,
     /// Somebody has answered there.
     answered: Arc<AtomicBool>,
+    /// It was a Rowhouse.
+    rowhouse: Arc<AtomicBool>,
 }
 
 /// How an entity is written.
@@ -137,12 +139,18 @@ impl Client {
     /// A client of that service. Connects when it is first asked.
     pub fn new(target: &Target) -> Result<Self, ClientError> {
         let transport = Arc::new(Transport::new(target.endpoint.clone())?);
-        Ok(Self { target: target.clone(), transport, answered: Arc::default() })
+        let (answered, rowhouse) = (Arc::default(), Arc::default());
+        Ok(Self { target: target.clone(), transport, answered, rowhouse })
     }
 
     /// The address of the service, without secrets.
     pub fn address(&self) -> String {
         self.target.address()
+    }
+
+    /// Whether the last answer said that it comes from a Rowhouse, which has more than the protocol.
+    pub(crate) fn is_rowhouse(&self) -> bool {
+        self.rowhouse.load(Ordering::Relaxed)
     }
 
     /// The names of all tables.
@@ -348,6 +356,10 @@ impl Client {
             attempts += 1;
             let sent = self.transport.send(self.sign(&call)).await;
             self.answered.fetch_or(sent.is_ok(), Ordering::Relaxed);
+            if let Ok(answer) = &sent {
+                let server = answer.header("server").unwrap_or_default();
+                self.rowhouse.store(server.starts_with("Rowhouse"), Ordering::Relaxed);
+            }
             let (reason, asked) = match sent {
                 Ok(answer) if (200..300).contains(&answer.status) => {
                     match passing_part(&answer) {

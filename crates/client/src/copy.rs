@@ -2,16 +2,19 @@
 //!
 //! Ranges of keys of all tables are read side by side, and each page is written in batches before the next one
 //! of its range is read. Entities replace what has their keys at the destination, so that writing a page twice
-//! changes nothing. A state file says where each range goes on.
+//! changes nothing. A state file says where each range goes on. Stored access policies are copied by every run, so that
+//! one that resumes another has them right as well.
 //!
-//! Verifying reads both sides again and compares how many entities each table has and a digest of all of them.
+//! Verifying reads both sides again and compares how many entities each table has, a digest of all of them, and the
+//! policies.
 
+use crate::beside::{self, Note, Notes, Policies};
 use crate::client::{Client, Query};
 use crate::digest::Digest;
 use crate::error::{ClientError, TransferError};
 use crate::export::RangeState;
 use crate::lanes::Lanes;
-use crate::loader::{Item, Loader, OnConflict};
+use crate::loader::{Item, Loader, OnConflict, Refused};
 use crate::progress::Progress;
 use crate::range::{self, Range};
 use crate::saved::Saved;
@@ -34,8 +37,8 @@ pub struct Copy {
     pub jobs: usize,
     /// Where the state is kept, and found again.
     pub state: Option<PathBuf>,
-    /// Copy stored access policies too.
-    pub acls: bool,
+    /// Whether stored access policies are copied too.
+    pub policies: Policies,
 }
 
 /// What was copied.
@@ -45,6 +48,8 @@ pub struct Copied {
     pub tables: Vec<String>,
     /// Entities, with those of earlier runs.
     pub entities: u64,
+    /// What was not copied beside them.
+    pub notes: Vec<Note>,
 }
 
 /// A table on both sides.
@@ -56,12 +61,19 @@ pub struct Compared {
     pub source: Digest,
     /// What the destination has.
     pub destination: Digest,
+    /// Whether both have the same access policies; nothing if that was not compared.
+    pub policies: Option<bool>,
 }
 
 impl Compared {
-    /// Whether both have the same.
-    pub fn same(&self) -> bool {
+    /// Whether both have the same entities.
+    pub fn same_entities(&self) -> bool {
         self.source == self.destination
+    }
+
+    /// Whether both have the same, as far as it was compared.
+    pub fn same(&self) -> bool {
+        self.same_entities() && self.policies != Some(false)
     }
 }
 
@@ -87,7 +99,7 @@ impl Copy {
         let outcome = self.copy_tables(&job, &tables).await;
         // What is done is kept, whatever ended it.
         job.saved.save_now().and(outcome)?;
-        Ok(Copied { tables, entities: job.saved.entities() })
+        Ok(Copied { tables, entities: job.saved.entities(), notes: job.notes.take() })
     }
 
     /// The tables that are meant, in the order of their names.
@@ -114,7 +126,8 @@ impl Copy {
             on_conflict: OnConflict::Replace,
             progress: progress.clone(),
         };
-        Ok(Job { source: source.clone(), loader, saved: Arc::new(saved), stop })
+        let (saved, notes) = (Arc::new(saved), Arc::default());
+        Ok(Job { source: source.clone(), loader, saved, notes, stop })
     }
 
     /// Copies what is left of the tables, or as much as is under way when it is asked to stop.
@@ -149,11 +162,12 @@ impl Copy {
     ) -> Result<Vec<Compared>, TransferError> {
         let mut compared = Vec::new();
         for table in tables {
+            let policies = self.policies.compare(source, destination, table).await?;
             let (source, destination) = tokio::try_join!(
                 digest(source, table, self.jobs, progress),
                 digest(destination, table, self.jobs, progress),
             )?;
-            compared.push(Compared { table: table.clone(), source, destination });
+            compared.push(Compared { table: table.clone(), source, destination, policies });
         }
         Ok(compared)
     }
@@ -164,6 +178,8 @@ impl Copy {
             Some(ranges) => ranges,
             None => self.make(job, table).await?,
         };
+        self.policies.copy(job, table).await?;
+        beside::note_extensions(job, table).await;
         let parts = TABLE_PARTS / ranges.len().max(1) as u64;
         let done = ranges.iter().filter(|range| range.done).count() as u64;
         job.loader.progress.advance(done * parts);
@@ -180,9 +196,6 @@ impl Copy {
             Err(error) if error.status() == Some(403) => {}
             outcome => drop(outcome?),
         }
-        if self.acls {
-            destination.set_acl(table, &job.source.acl(table).await?).await?;
-        }
         let ranges = range::plan(&job.source, table, self.jobs).await?;
         let ranges: Vec<_> = ranges.into_iter().map(RangeState::new).collect();
         job.saved.begin(table, ranges.clone())?;
@@ -196,6 +209,7 @@ pub(crate) struct Job {
     pub(crate) source: Client,
     pub(crate) loader: Loader,
     pub(crate) saved: Arc<Saved>,
+    pub(crate) notes: Arc<Notes>,
     pub(crate) stop: Stop,
 }
 
@@ -211,9 +225,12 @@ impl Job {
             let item = |entity| Item { table: name.clone(), number: 0, entity };
             let items = page.entities.into_iter().map(item).collect();
             let loaded = self.loader.load(items, WRITES_PER_JOB).await?;
-            if let Some((_, reason)) = loaded.refused.first() {
+            if let Some(Refused { reason, partition, row, .. }) = loaded.refused.first() {
+                let key = |key: &Option<String>| key.clone().unwrap_or_default();
                 return Err(TransferError::Refused(format!(
-                    "the destination refuses an entity of {table}: {reason}"
+                    "the destination refuses an entity of {table}: {reason}; its keys are {:?} and {:?}",
+                    key(partition),
+                    key(row)
                 )));
             }
             place = page.next;

@@ -27,6 +27,8 @@ use tokio::sync::mpsc;
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How errors call it.
 const OUTPUT: &str = "standard output";
+/// What every row has.
+const SYSTEM: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
 /// Most columns of a CSV file.
 const COLUMNS_MAX: usize = 10_000;
 
@@ -141,8 +143,20 @@ impl Export {
     async fn fresh(&self, client: &Client) -> Result<State, TransferError> {
         let ranges = range::plan(client, &self.table, self.jobs).await?;
         let ranges = ranges.into_iter().map(RangeState::new).collect();
-        let names = self.columns.iter().cloned().collect();
+        let names = self.named().into_iter().collect();
         Ok(State { asked: self.asked(client), ranges, bytes: 0, rows: 0, names })
+    }
+
+    /// The columns that were named, each once and without those that every row has anyway.
+    fn named(&self) -> Vec<String> {
+        let mut named: Vec<String> = Vec::new();
+        for column in self.columns.iter().map(|column| column.trim()) {
+            let is_new = !column.is_empty() && named.iter().all(|other| other != column);
+            if is_new && !SYSTEM.contains(&column) {
+                named.push(column.to_owned());
+            }
+        }
+        named
     }
 
     fn asked(&self, client: &Client) -> Asked {
@@ -204,7 +218,7 @@ impl Export {
     fn finish(&self, state: &State, sink: Sink) -> Result<(), TransferError> {
         let columns = || match self.columns.as_slice() {
             [] => state.names.iter().cloned().collect(),
-            named => named.to_vec(),
+            _ => self.named(),
         };
         match sink {
             Sink::Out(mut out) => out.flush().map_err(TransferError::file(Path::new(OUTPUT))),
@@ -365,9 +379,17 @@ impl Reader {
     }
 
     fn select(&self) -> Option<String> {
-        let columns = &self.export.columns;
-        (!columns.is_empty())
-            .then(|| format!("PartitionKey,RowKey,Timestamp,{}", columns.join(",")))
+        if self.export.columns.is_empty() {
+            return None;
+        }
+        let named = self.export.named();
+        Some(
+            SYSTEM
+                .into_iter()
+                .chain(named.iter().map(String::as_str))
+                .collect::<Vec<_>>()
+                .join(","),
+        )
     }
 
     async fn piece(

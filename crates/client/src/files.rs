@@ -13,6 +13,9 @@ pub use csv::{CsvReader, CsvWriter};
 pub use ndjson::NdjsonReader;
 
 use crate::entity::Entity;
+use rowhouse_types::limits;
+use serde_json::Value;
+use std::fmt;
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
@@ -37,8 +40,48 @@ pub struct FileRow {
     /// Its table, where the file knows it.
     pub table: Option<Arc<str>>,
     /// The entity, or why there is none.
-    pub entity: Result<Entity, String>,
+    pub entity: Result<Entity, BadRow>,
 }
+
+/// A row that is no entity, and whose it would have been.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadRow {
+    /// What is wrong with it.
+    pub reason: String,
+    /// Its PartitionKey, as far as that can be read.
+    pub partition: Option<String>,
+    /// Its RowKey, as far as that can be read.
+    pub row: Option<String>,
+}
+
+impl BadRow {
+    /// Of a row with these keys. What is longer than a key can be is left out.
+    fn new(reason: String, partition: Option<&str>, row: Option<&str>) -> Self {
+        let short = |key: &&str| key.encode_utf16().count() <= limits::KEY_UTF16_UNITS_MAX;
+        let key = |key: Option<&str>| key.filter(short).map(str::to_owned);
+        Self { reason, partition: key(partition), row: key(row) }
+    }
+
+    /// Of a row of which no more can be read.
+    fn unreadable(reason: String) -> Self {
+        Self { reason, ..Self::default() }
+    }
+
+    /// Of the JSON of an entity.
+    fn of_json(reason: String, json: &[u8]) -> Self {
+        let members: Value = serde_json::from_slice(json).unwrap_or_default();
+        let key = |name: &str| members.get(name).and_then(Value::as_str);
+        Self::new(reason, key("PartitionKey"), key("RowKey"))
+    }
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for BadRow {}
 
 /// Reads the rows of a file.
 pub trait Rows: Send {

@@ -1,5 +1,6 @@
 //! How far following is, for whoever shows it.
 
+use crate::beside::Note;
 use rowhouse_env::{Clock as _, SystemClock};
 use rowhouse_types::Timestamp;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub enum Notice {
     Made(String),
     /// A table was deleted at the source. The destination keeps it.
     Deleted(String),
+    /// What was not copied of some tables.
+    NotCopied(Vec<Note>),
     /// One of the services does not answer as it should: it is asked again.
     Waiting(String),
 }

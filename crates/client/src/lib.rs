@@ -11,6 +11,7 @@
 
 mod apply;
 mod batch;
+mod beside;
 mod changes;
 mod client;
 pub mod copy;
@@ -37,6 +38,7 @@ mod ttl;
 pub mod watch;
 
 pub use batch::Operation;
+pub use beside::{Note, Policies};
 pub use changes::ChangesPage;
 pub use client::{Client, Page, Place, Query, Write};
 pub use delete::{Deleted, Deletion};
@@ -45,7 +47,7 @@ pub use entity::Entity;
 pub use error::{ClientError, ServiceError, TransferError};
 pub use following::{Following, Notice};
 pub use index::{Asked, CostlyQuery, Index, IndexState, NewIndex};
-pub use loader::OnConflict;
+pub use loader::{OnConflict, Refused};
 pub use progress::Progress;
 pub use range::Range;
 pub use stop::{Stop, Stopper};

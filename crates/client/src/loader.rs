@@ -6,6 +6,7 @@ use crate::entity::Entity;
 use crate::error::{ClientError, ServiceError};
 use crate::progress::Progress;
 use crate::range;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -51,8 +52,36 @@ pub(crate) struct Item {
 
 impl Item {
     fn refused(&self, reason: String) -> Loaded {
-        Loaded { refused: vec![(self.number, reason)], ..Loaded::default() }
+        let Self { table, number, entity } = self;
+        let refused = Refused {
+            number: *number,
+            reason,
+            table: Some(table.to_string()),
+            partition: Some(entity.partition.to_string()),
+            row: Some(entity.row.to_string()),
+        };
+        Loaded { refused: vec![refused], ..Loaded::default() }
     }
+}
+
+/// An entity that was not written, or a row that is none.
+///
+/// The order of the first two is that of older files of progress, which have nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The line on which the row starts; in Azurite's file its place among the entities.
+    pub number: u64,
+    /// Why it was not written.
+    pub reason: String,
+    /// Its table, if that is known.
+    #[serde(default)]
+    pub table: Option<String>,
+    /// Its PartitionKey, as far as that can be read.
+    #[serde(default)]
+    pub partition: Option<String>,
+    /// Its RowKey, as far as that can be read.
+    #[serde(default)]
+    pub row: Option<String>,
 }
 
 /// What came of some entities.
@@ -62,8 +91,7 @@ pub(crate) struct Loaded {
     /// Were there already, exactly so.
     pub(crate) present: u64,
     pub(crate) skipped: u64,
-    /// Number and reason.
-    pub(crate) refused: Vec<(u64, String)>,
+    pub(crate) refused: Vec<Refused>,
 }
 
 impl Loaded {
@@ -242,6 +270,16 @@ fn groups(items: Vec<Item>) -> Vec<Vec<Item>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Progress that an older version has kept.
+    #[test]
+    fn refusals_may_have_only_number_and_reason() {
+        let old: Refused = serde_json::from_str(r#"[8,"not JSON"]"#).unwrap();
+        assert_eq!((old.number, old.reason.as_str()), (8, "not JSON"));
+        assert_eq!((&old.table, &old.partition, &old.row), (&None, &None, &None));
+        let text = serde_json::to_string(&old).unwrap();
+        assert_eq!(serde_json::from_str::<Refused>(&text).unwrap(), old);
+    }
 
     #[test]
     fn groups_are_batches() {

@@ -3,6 +3,10 @@
 //! The protocol lists no partitions, so cuts are found by asking for the first key at or after a text. Any
 //! cuts are right: each range is a filter, and together they cover every key once. Which cuts are good is a
 //! guess; there are several ranges for each reader, so that unequal ones even out.
+//!
+//! Services disagree on the order of keys: Rowhouse has that of UTF-8, Azurite that of UTF-16, where U+10000 and beyond
+//! come before U+E000. Cuts are only such texts that both put in the same order; with others a key could lie in two
+//! ranges.
 
 use crate::client::{Client, Query};
 use crate::error::ClientError;
@@ -167,7 +171,7 @@ impl Scout<'_> {
             cuts.extend(longer.iter().filter(|cut| !first.starts_with(*cut)).cloned());
             prefixes = longer;
         }
-        Ok(thinned(cuts, wanted.saturating_sub(1)))
+        Ok(thinned(agreed(cuts), wanted.saturating_sub(1)))
     }
 
     /// All partitions, if they are fewer than that.
@@ -229,6 +233,10 @@ impl Scout<'_> {
                 break;
             };
             let child = format!("{prefix}{next}");
+            // In another order than ours the search may come round.
+            if found.contains(&child) {
+                break;
+            }
             from = after_prefix(&child).filter(|text| text.starts_with(prefix));
             found.push(child);
         }
@@ -254,6 +262,17 @@ fn after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
+/// Those that are in the same order by UTF-16 as by UTF-8.
+fn agreed(cuts: BTreeSet<String>) -> BTreeSet<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for cut in cuts {
+        if kept.last().is_none_or(|last| last.encode_utf16().lt(cut.encode_utf16())) {
+            kept.push(cut);
+        }
+    }
+    kept.into_iter().collect()
+}
+
 /// At most so many of them, evenly.
 fn thinned(cuts: BTreeSet<String>, most: usize) -> BTreeSet<String> {
     let count = cuts.len();
@@ -267,6 +286,37 @@ fn thinned(cuts: BTreeSet<String>, most: usize) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::btree_set;
+    use proptest::prelude::*;
+    use std::cmp::Ordering;
+
+    const KEY: &str = "[a\u{D7FF}\u{E000}\u{FFFD}\u{10000}😀]{0,3}";
+
+    proptest! {
+        /// Whatever the order of the service.
+        #[test]
+        fn every_key_lies_in_one_range(cuts in btree_set(KEY, 0..12), key in KEY) {
+            let by_unit = |a: &str, b: &str| a.encode_utf16().cmp(b.encode_utf16());
+            let orders: [fn(&str, &str) -> Ordering; 2] = [|a, b| a.cmp(b), by_unit];
+            let ranges = between(&agreed(cuts), |from, to| Range::Partitions { from, to });
+            for order in orders {
+                let holds = |range: &&Range| {
+                    let Range::Partitions { from, to } = range else { return false };
+                    from.as_ref().is_none_or(|from| order(from, &key).is_le())
+                        && to.as_ref().is_none_or(|to| order(&key, to).is_lt())
+                };
+                prop_assert_eq!(ranges.iter().filter(holds).count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn cuts_that_all_services_agree_on_stay() {
+        let cuts: BTreeSet<String> = ["a", "é", "😀", "😀a", "😁"].map(str::to_owned).into();
+        assert_eq!(agreed(cuts.clone()), cuts);
+        let mixed: BTreeSet<String> = ["a", "\u{FFFD}", "😀"].map(str::to_owned).into();
+        assert_eq!(agreed(mixed).into_iter().collect::<Vec<_>>(), ["a", "\u{FFFD}"]);
+    }
 
     #[test]
     fn filters() {

@@ -12,6 +12,7 @@
 //! Memory is bounded by the number of jobs: each works on one answer of the feed at a time.
 
 use crate::apply::Applier;
+use crate::beside::{Note, Policies};
 use crate::changes::{Change, ChangesPage, still_true};
 use crate::client::Client;
 use crate::copy::{Copy, Job};
@@ -20,7 +21,7 @@ use crate::following::{Following, Notice};
 use crate::progress::Progress;
 use crate::stop::Stop;
 use rowhouse_types::StoredPolicy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -96,6 +97,7 @@ impl Watch {
         let job = &follower.job;
         let resumed = tables.iter().all(|table| job.saved.is_copied(table));
         self.copy.copy_tables(job, tables).await?;
+        follower.tell_notes();
         if job.stop.is_asked() {
             return Ok(false);
         }
@@ -108,7 +110,13 @@ impl Watch {
         }
         let copied = (!resumed).then(|| job.saved.entities());
         follower.following.tell(Notice::Following { tables: tables.len(), copied });
-        let mut all = All { watch: self, follower, running: JoinSet::new(), acls: BTreeMap::new() };
+        let mut all = All {
+            watch: self,
+            follower,
+            running: JoinSet::new(),
+            acls: BTreeMap::new(),
+            refused: BTreeSet::new(),
+        };
         all.follow(tables);
         all.run().await.map(|()| true)
     }
@@ -159,8 +167,10 @@ struct All<'a> {
     watch: &'a Watch,
     follower: &'a Follower,
     running: JoinSet<Result<(), TransferError>>,
-    /// The policies of tables, as they are at the destination.
+    /// The policies of tables, as they are at the destination if it takes them.
     acls: BTreeMap<String, Vec<StoredPolicy>>,
+    /// The tables whose policies the source does not give.
+    refused: BTreeSet<String>,
 }
 
 impl All<'_> {
@@ -199,9 +209,10 @@ impl All<'_> {
     /// Follows tables that have come into being, and copies policies that have changed. Whether there are new tables.
     async fn list(&mut self) -> Result<bool, TransferError> {
         let listed = match self.follow_new().await {
-            Ok(new) if self.watch.copy.acls => self.copy_acls().await.map(|()| new),
-            outcome => outcome,
+            Ok(new) => self.copy_acls().await.map(|()| new),
+            Err(error) => Err(error),
         };
+        self.follower.tell_notes();
         listed.or_else(|error| self.follower.bear(error).map(|()| false))
     }
 
@@ -229,20 +240,54 @@ impl All<'_> {
         Ok(followed)
     }
 
+    /// A policy that goes away at the source while it is followed goes away at the destination.
     async fn copy_acls(&mut self) -> Result<(), TransferError> {
         let Follower { job, following, .. } = self.follower;
+        let policies = self.watch.copy.policies;
+        if policies == Policies::LeftOut {
+            return Ok(());
+        }
         for table in following.names() {
+            if self.refused.contains(&table) {
+                continue;
+            }
             let acl = match job.source.acl(&table).await {
                 // Whoever follows it will notice.
                 Err(error) if error.status() == Some(404) => continue,
+                Err(error) if policies.bears(&error) => {
+                    self.note(&table, &error);
+                    self.refused.insert(table);
+                    continue;
+                }
                 outcome => outcome?,
             };
-            if self.acls.get(&table) != Some(&acl) {
-                job.loader.client.set_acl(&table, &acl).await?;
-                self.acls.insert(table, acl);
-            }
+            self.set_acl(&table, acl).await?;
         }
         Ok(())
+    }
+
+    /// Sets policies that are others than before. Where they are refused, only others are tried again.
+    async fn set_acl(&mut self, table: &str, acl: Vec<StoredPolicy>) -> Result<(), TransferError> {
+        let policies = self.watch.copy.policies;
+        let stays = match self.acls.get(table) {
+            Some(before) => *before == acl,
+            None => acl.is_empty() && policies == Policies::Possible,
+        };
+        if !stays {
+            match self.follower.job.loader.client.set_acl(table, &acl).await {
+                Err(error) if policies.bears(&error) => self.note(table, &error),
+                outcome => outcome?,
+            }
+        }
+        self.acls.insert(table.to_owned(), acl);
+        Ok(())
+    }
+
+    /// Notes a refusal, unless that was done when the table was copied.
+    fn note(&self, table: &str, error: &ClientError) {
+        if self.acls.contains_key(table) {
+            self.follower.job.notes.add(Note::refused(table, error));
+        }
     }
 
     fn follow(&mut self, tables: &[String]) {
@@ -317,6 +362,14 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// Tells what was not copied.
+    fn tell_notes(&self) {
+        let notes = self.job.notes.take();
+        if !notes.is_empty() {
+            self.following.tell(Notice::NotCopied(notes));
+        }
     }
 
     /// Tells of an error that may pass; any other ends everything, as it does where somebody waits for the end.

@@ -197,6 +197,32 @@ fn part_of_a_table_to_standard_output() {
     assert_eq!(content(&mut server.client(), "Piped").len(), expected);
 }
 
+/// Columns that every row has, and columns that are named twice, are there once.
+#[test]
+fn columns_are_exported_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 20);
+    succeed(here, &server, &["import", "People", "in.ndjson", "--create"]);
+    for (columns, file, expected) in [
+        ("PartitionKey,Int,RowKey,Int,Timestamp", "a.csv", ",Int,Int@type"),
+        ("RowKey", "b.csv", ""),
+    ] {
+        succeed(here, &server, &["export", "People", "--columns", columns, "--out", file]);
+        let text = fs::read_to_string(here.join(file)).unwrap();
+        let names = format!("PartitionKey,RowKey,Timestamp{expected}");
+        assert_eq!(text.lines().next(), Some(names.as_str()));
+        let table = file.replace('.', "");
+        succeed(here, &server, &["import", &format!("T{table}"), file, "--create"]);
+        assert_eq!(content(&mut server.client(), &format!("T{table}")).len(), 20);
+    }
+    let said = succeed(here, &server, &["export", "People", "--columns", "RowKey"]);
+    let first: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let names: Vec<&String> = first.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["PartitionKey", "RowKey", "Timestamp", "Timestamp@odata.type"]);
+}
+
 /// Keys that make cutting a table into ranges hard: empty ones, each the start of the next, and of every kind of
 /// character.
 #[test]
@@ -365,6 +391,17 @@ fn only_bad_rows_are_left_out() {
         .collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [8, 51, 52, 151, 251, 300], "{errors}");
+    let of_line = |number: u64| {
+        let mut found = errors.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut found = found.find(|error| error["line"] == number).unwrap();
+        assert!(found.as_object_mut().unwrap().remove("reason").is_some(), "{errors}");
+        found
+    };
+    let keys = |line: u64, row: &str| json!({ "line": line, "table": "People", "PartitionKey": "p", "RowKey": row });
+    assert_eq!(of_line(8), json!({ "line": 8, "table": "People" }), "it is no JSON");
+    for (line, row) in [(51, "050"), (151, "a/b"), (300, "x")] {
+        assert_eq!(of_line(line), keys(line, row));
+    }
     assert_eq!(content(&mut client, "People").len(), 297);
     // The other ways to meet what is there.
     let row = |client: &mut Client| content(client, "People")[&("p".into(), "050".into())].clone();
@@ -385,7 +422,118 @@ fn only_bad_rows_are_left_out() {
     assert_eq!((row(&mut client).get("B"), row(&mut client)["A"].as_u64()), (None, Some(50)));
 }
 
-/// Of two rows with the same keys the later one counts, however far apart they are.
+/// A file of errors takes the place of nothing: not of the input, by whatever name, nor of anything else.
+#[test]
+fn errors_overwrite_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    write_file(&here.join("in.ndjson"), 3);
+    fs::create_dir(here.join("below")).unwrap();
+    fs::hard_link(here.join("in.ndjson"), here.join("hard")).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("in.ndjson", here.join("soft")).unwrap();
+    fs::write(here.join("mine"), "keep this").unwrap();
+    fs::write(here.join("empty"), "").unwrap();
+    let input = fs::read(here.join("in.ndjson")).unwrap();
+    let soft = if cfg!(unix) { "soft" } else { "in.ndjson" };
+    for (errors, expected) in [
+        ("in.ndjson", "is the file that is imported"),
+        ("./below/../in.ndjson", "is the file that is imported"),
+        ("hard", "is the file that is imported"),
+        (soft, "is the file that is imported"),
+        ("mine", "mine is there already and not empty"),
+    ] {
+        let arguments = ["import", "People", "in.ndjson", "--create", "--errors", errors];
+        for arguments in [&arguments[..], &[&arguments[..], &["--resume"]].concat()] {
+            let output = run(here, &server, arguments);
+            assert_eq!(output.status.code(), Some(1), "{errors}: {}", text(&output));
+            assert!(text(&output).contains(expected), "{errors}: {}", text(&output));
+        }
+        assert_eq!(fs::read(here.join("in.ndjson")).unwrap(), input, "{errors}");
+    }
+    let mut piped = command(here, &server, &["import", "People", "-", "--errors", "in.ndjson"]);
+    let piped = piped.stdin(fs::File::open(here.join("in.ndjson")).unwrap()).output().unwrap();
+    assert!(text(&piped).contains("not empty"), "{}", text(&piped));
+    assert_eq!(fs::read(here.join("in.ndjson")).unwrap(), input);
+    assert_eq!(fs::read_to_string(here.join("mine")).unwrap(), "keep this");
+    assert!(content(&mut server.client(), "People").is_empty(), "nothing was imported yet");
+    succeed(here, &server, &["import", "People", "in.ndjson", "--errors", "empty"]);
+    let azurite = concat!(env!("CARGO_MANIFEST_DIR"), "/../client/tests/data/azurite-3.37.0.json");
+    fs::copy(azurite, here.join("azurite.json")).unwrap();
+    let azurite = ["import", "azurite", "azurite.json", "--errors", "azurite.json"];
+    let said = text(&run(here, &server, &azurite));
+    assert!(said.contains("is the file that is imported"), "{said}");
+    assert_ne!(length(&here.join("azurite.json")), 0);
+}
+
+/// What was refused before a kill is told once, and another file is not cut off to go on.
+#[test]
+fn errors_go_on_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    let lines: Vec<String> = (0..12_000)
+        .map(|n| if n % 100 == 0 { "nonsense".to_owned() } else { entity(n).to_string() })
+        .collect();
+    fs::write(here.join("in.ndjson"), lines.join("\n")).unwrap();
+    server.client().create_table("People");
+    let arguments = ["import", "People", "in.ndjson", "--jobs", "1", "--resume", "--errors"];
+    let progress = here.join("in.ndjson.People.progress");
+    let mut import = spawn(command(here, &server, &[&arguments[..], &["errors"]].concat()));
+    let saved = || {
+        let state = fs::read(&progress).ok();
+        let state: Option<Value> = state.and_then(|state| serde_json::from_slice(&state).ok());
+        state.is_some_and(|state| state["report"]["rows"].as_u64() > Some(0))
+    };
+    assert!(wait_until(&mut import, "the progress is saved", saved));
+    assert!(kill(import), "there is more to import");
+    fs::write(here.join("mine"), "keep this").unwrap();
+    let refused = text(&run(here, &server, &[&arguments[..], &["mine"]].concat()));
+    assert!(refused.contains("mine is there already and not empty"), "{refused}");
+    assert_eq!(fs::read_to_string(here.join("mine")).unwrap(), "keep this");
+    // What is not certain is cut off, whatever it is.
+    let mut errors = fs::OpenOptions::new().append(true).open(here.join("errors")).unwrap();
+    std::io::Write::write_all(&mut errors, b"{\"line\":1").unwrap();
+    let output = run(here, &server, &[&arguments[..], &["errors"]].concat());
+    assert!(text(&output).contains("120 rows were refused: see errors"), "{}", text(&output));
+    let errors = fs::read_to_string(here.join("errors")).unwrap();
+    let line = |line: &str| serde_json::from_str::<Value>(line).unwrap()["line"].as_u64().unwrap();
+    let found: Vec<u64> = errors.lines().map(line).collect();
+    assert_eq!(found, (0..120).map(|n| n * 100 + 1).collect::<Vec<_>>());
+}
+
+/// Which of several rows with the same keys counts is said by --on-conflict, as if they had been there before.
+#[test]
+fn rows_with_the_same_keys_meet_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let here = directory.path();
+    let rows = [json!({ "A": 1, "B": 1 }), json!({ "A": 1, "B": 1 }), json!({ "A": 2 })];
+    let lines = rows.clone().map(|mut row| {
+        (row["PartitionKey"], row["RowKey"]) = (json!("p"), json!("r"));
+        row.to_string()
+    });
+    fs::write(here.join("in.ndjson"), lines.join("\n")).unwrap();
+    for (policy, said, expected) in [
+        ("fail", "Imported 1 of 3 rows into Tfail, 1 already there;", &rows[0]),
+        ("skip", "Imported 1 of 3 rows into Tskip, 2 left alone;", &rows[0]),
+        ("replace", "Imported 3 of 3 rows into Treplace;", &rows[2]),
+        ("merge", "Imported 3 of 3 rows into Tmerge;", &json!({ "A": 2, "B": 1 })),
+    ] {
+        let table = format!("T{policy}");
+        let arguments = ["import", &table, "in.ndjson", "--create", "--on-conflict", policy];
+        let output = run(here, &server, &arguments);
+        assert!(text(&output).starts_with(said), "{}", text(&output));
+        let refused = text(&output).contains("line 3: another entity with these keys");
+        assert_eq!((refused, output.status.success()), (policy == "fail", policy != "fail"));
+        let mut found = content(&mut server.client(), &table).into_values().next().unwrap();
+        found.as_object_mut().unwrap().retain(|name, _| !name.ends_with("Key"));
+        assert_eq!(found, *expected, "{policy}");
+    }
+}
+
+/// Of two rows with the same keys the later one replaces the other, however far apart they are.
 #[test]
 fn the_last_row_with_a_key_wins() {
     let directory = tempfile::tempdir().unwrap();
@@ -462,6 +610,78 @@ fn a_copy_that_is_killed_goes_on() {
     assert!(text(&output).contains("DIFFERENT"), "{}", text(&output));
 }
 
+/// Policies are copied unless they are left out, also by a run that resumes one without them, and compared.
+#[test]
+fn policies_are_copied_and_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    for table in ["Guarded", "Open"] {
+        from.client().create_table(table);
+        let entity = json!({ "PartitionKey": "p", "RowKey": "r" });
+        from.client().insert(table, &entity).unwrap();
+    }
+    let policy = |id: &str| {
+        format!(
+            "<SignedIdentifiers><SignedIdentifier><Id>{id}</Id><AccessPolicy><Permission>r</Permission>\
+             </AccessPolicy></SignedIdentifier></SignedIdentifiers>"
+        )
+    };
+    let set = |server: &TestServer, table: &str, policies: &str| {
+        let path = format!("{table}?comp=acl");
+        let set = server.client().request("PUT", &path, &[], policies.as_bytes());
+        assert_eq!(set.status, 204, "{}", set.text());
+    };
+    let has = |table: &str, id: &str| {
+        let acl = to.client().request("GET", &format!("{table}?comp=acl"), &[], b"");
+        acl.text().contains(&format!("<Id>{id}</Id>"))
+    };
+    let (source, target) = (connection(&from), connection(&to));
+    let copy = |options: &[&str]| {
+        let output = run(here, &from, &[&["copy", &source, &target], options].concat());
+        (output.status.success(), text(&output))
+    };
+    set(&from, "Guarded", &policy("readers"));
+    let (done, said) = copy(&["--resume", "state", "--no-acls"]);
+    assert!(done && !has("Guarded", "readers"), "{said}");
+    assert!(said.ends_with("the same command with --verify compares both sides.\n"), "{said}");
+    let (same, said) = copy(&["--resume", "state", "--no-acls", "--verify"]);
+    assert!(same && said.matches("same").count() == 2, "{said}");
+    // The same file, now with policies.
+    let (same, said) = copy(&["--resume", "state", "--verify"]);
+    assert!(same && said.matches("same").count() == 2, "{said}");
+    assert!(has("Guarded", "readers") && !said.contains("Not verified"), "{said}");
+    // What is there is replaced where the source has some, and stays where it has none, unless they are asked for.
+    set(&to, "Guarded", &policy("mine"));
+    set(&to, "Open", &policy("mine"));
+    let (same, said) = copy(&["--verify"]);
+    assert!(!same && has("Guarded", "readers") && has("Open", "mine"), "{said}");
+    assert!(said.contains("OTHER POLICIES") && said.matches("same").count() == 1, "{said}");
+    assert!(said.contains("1 table has other access policies: --acls"), "{said}");
+    let (same, said) = copy(&["--verify", "--acls", "--resume", "state"]);
+    assert!(same && !has("Open", "mine"), "{said}");
+    let (_, said) = copy(&["--acls", "--no-acls"]);
+    assert!(said.contains("cannot be used with"), "{said}");
+    let (done, said) = copy(&[]);
+    assert!(done && said.ends_with("both sides are read again and compared.\n"), "{said}");
+}
+
+/// What only Rowhouse has is not copied, and that is said.
+#[test]
+fn indexes_and_expiry_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (TestServer::start(), TestServer::start());
+    let here = directory.path();
+    for table in ["Plain", "Rich"] {
+        from.client().create_table(table);
+    }
+    succeed(here, &from, &["index", "create", "Rich", "Email", "--unique"]);
+    succeed(here, &from, &["table", "ttl", "Rich", "--after", "30d"]);
+    let said = succeed(here, &from, &["copy", &connection(&from), &connection(&to)]);
+    let expected = "Not copied of Rich: 1 index (rowhouse index create), when entities expire (rowhouse table ttl).";
+    assert!(said.contains(expected) && !said.contains("Plain"), "{said}");
+}
+
 #[test]
 fn a_signature_is_enough() {
     let directory = tempfile::tempdir().unwrap();
@@ -482,6 +702,16 @@ fn a_signature_is_enough() {
     let url = |server: &TestServer| format!("http://{}/{DEV_ACCOUNT}?{sas}", server.address());
     let said = succeed(here, &from, &["copy", &url(&from), &url(&to), "--verify"]);
     assert!(said.starts_with("Copied 50 entities of 1 table,"), "{said}");
+    // A signature of the account is not enough for policies.
+    assert!(said.contains("\nAccess policies not copied of People: "), "{said}");
+    assert!(said.contains("\nAccess policies not compared of 1 table."), "{said}");
+    let without = succeed(here, &from, &["copy", &url(&from), &url(&to), "--no-acls", "--verify"]);
+    assert!(!without.contains("olicies"), "{without}");
+    let refused = run(here, &from, &["copy", &url(&from), &url(&to), "--acls"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    let expected = "the access policies of People cannot be copied: ";
+    assert!(text(&refused).contains(expected), "{}", text(&refused));
+    assert!(text(&refused).contains("they need the key of the account"), "{}", text(&refused));
     let endpoint = format!("http://{}/{DEV_ACCOUNT}", to.address());
     let mut export = Command::new(binary());
     export.args(["export", "People", "--endpoint", &endpoint, "--sas", &sas]);
@@ -557,10 +787,18 @@ fn everything_of_azurite_that_is_refused_is_told() {
     let said = text(&output);
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("1 row was refused"), "{said}");
+    let named = "Guarded, PartitionKey \"p\", RowKey \"r\": another entity with these keys";
+    assert!(said.contains(named), "{said}");
     assert!(said.contains("access policies were not set: Guarded: "), "{said}");
     assert!(said.contains("Set the access policies of 1 table."), "{said}");
     let there = client.request("GET", "Open?comp=acl", &[], b"").text();
     assert!(there.contains("<Id>readers</Id>"), "{there}");
+    run(directory.path(), &server, &["import", "azurite", "azurite.json", "--errors", "errors"]);
+    let errors = fs::read_to_string(directory.path().join("errors")).unwrap();
+    let mut error: Value = serde_json::from_str(&errors).unwrap();
+    assert!(error.as_object_mut().unwrap().remove("reason").is_some(), "{errors}");
+    let expected = json!({ "entity": 1, "table": "Guarded", "PartitionKey": "p", "RowKey": "r" });
+    assert_eq!(error, expected);
 }
 
 #[test]

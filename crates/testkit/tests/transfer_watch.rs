@@ -376,8 +376,7 @@ fn what_happens_to_tables_is_followed() {
         client.insert(table, &json!({ "PartitionKey": "p", "RowKey": "1" })).unwrap();
     }
     let source = connection(from.address());
-    let watch =
-        |to: &TestServer| copy(here, &source, to, &["--watch", "--acls", "--resume", "state"]);
+    let watch = |to: &TestServer| copy(here, &source, to, &["--watch", "--resume", "state"]);
     let mut running = start(watch(&to), &log);
     running.says("Copied 2 entities of 2 tables; following the changes.\n");
     running.says("Caught up with the source.\n");
@@ -395,6 +394,11 @@ fn what_happens_to_tables_is_followed() {
     running.until("changes of the new table arrive", |_| content(&to, "Comes").len() == 2);
     running.until("the policy arrives", |_| {
         to.client().request("GET", "Stays?comp=acl", &[], b"").text().contains("readers")
+    });
+    let none = b"<SignedIdentifiers />";
+    assert_eq!(client.request("PUT", "Stays?comp=acl", &[], none).status, 204);
+    running.until("the policy goes away", |_| {
+        !to.client().request("GET", "Stays?comp=acl", &[], b"").text().contains("readers")
     });
     assert_eq!(content(&to, "Goes").len(), 1, "it is kept");
     // A destination that does not answer is waited for.

@@ -78,6 +78,7 @@ fn tell(notice: Notice, until_caught_up: bool) {
                 "{table} was deleted at the source: the destination keeps it.\n"
             ));
         }
+        Notice::NotCopied(notes) => output::print(&super::told(&notes)),
         Notice::Waiting(reason) => eprintln!("rowhouse: {reason}: trying again"),
     }
 }

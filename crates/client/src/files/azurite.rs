@@ -7,7 +7,7 @@
 
 mod listed;
 
-use super::{FileRow, Rows};
+use super::{BadRow, FileRow, Rows};
 use crate::entity::Entity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,6 +31,7 @@ const TYPE: &str = "@odata.type";
 #[derive(Debug)]
 pub struct AzuriteReader {
     tables: Vec<Arc<str>>,
+    entities: u64,
     beside: Beside,
     rows: Receiver<io::Result<FileRow>>,
 }
@@ -52,7 +53,7 @@ pub struct Beside {
 impl AzuriteReader {
     /// Reads through the file once, to see that it is one and which tables the account has in it.
     pub fn open(path: &Path, account: &str) -> io::Result<Self> {
-        let (mut tables, mut beside) = (Vec::new(), Beside::default());
+        let (mut tables, mut entities, mut beside) = (Vec::new(), 0, Beside::default());
         read_collections(path, account, &mut |event| {
             match event {
                 Event::Table(table) => tables.push(table),
@@ -65,19 +66,24 @@ impl AzuriteReader {
                 }
                 Event::Properties => beside.has_properties = true,
                 Event::OtherAccount(account) => drop(beside.accounts.insert(account)),
-                Event::Entity(..) => {}
+                Event::Entity(..) => entities += 1,
             }
             true
         })?;
         let (sender, rows) = sync_channel(AHEAD);
         let (path, account) = (path.to_owned(), account.to_owned());
         std::thread::spawn(move || send_rows(&path, &account, &sender));
-        Ok(Self { tables, beside, rows })
+        Ok(Self { tables, entities, beside, rows })
     }
 
     /// The names of the tables, also of empty ones.
     pub fn tables(&self) -> &[Arc<str>] {
         &self.tables
+    }
+
+    /// How many entities the tables have together.
+    pub fn entities(&self) -> u64 {
+        self.entities
     }
 
     /// What else there is; nothing the second time.
@@ -378,7 +384,7 @@ impl<'de> serde::Deserialize<'de> for Members {
 }
 
 /// The entity that a document stands for, read as one from the wire would be.
-fn entity_of(document: Document) -> Result<Entity, String> {
+fn entity_of(document: Document) -> Result<Entity, BadRow> {
     let Document { partition_key, row_key, modified, properties: Members(members) } = document;
     let quoted = |text: &str| serde_json::to_string(text).expect("text can always be written");
     let mut json = format!(
@@ -407,6 +413,7 @@ fn entity_of(document: Document) -> Result<Entity, String> {
     }
     json.push('}');
     Entity::from_json(json.as_bytes())
+        .map_err(|reason| BadRow::new(reason, Some(&partition_key), Some(&row_key)))
 }
 
 /// A Guid as it is written everywhere else; what is none stays as it is, and is refused later.
@@ -483,7 +490,8 @@ mod tests {
         assert!(matches!(record.get("N").unwrap(), Some(ValueRef::Double(n)) if n.is_nan()));
         assert_eq!(record.len(), 10, "null and the keys are no properties");
         assert_eq!(record.timestamp().iso().as_str(), "2021-01-01T00:00:00Z");
-        assert!(rows[1].entity.is_err());
+        let bad = rows[1].entity.as_ref().unwrap_err();
+        assert_eq!((bad.partition.as_deref(), bad.row.as_deref()), (Some("p"), Some("bad")));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! Where both are empty, the entity does not have the property. Quotes, commas and line ends inside a value
 //! are as in RFC 4180.
 
-use super::{FileRow, ROW_BYTES_MAX, Rows};
+use super::{BadRow, FileRow, ROW_BYTES_MAX, Rows};
 use crate::entity::Entity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -195,6 +195,19 @@ impl<R: BufRead + Send> CsvReader<R> {
         json.push(b'}');
         Entity::from_json(&json)
     }
+
+    /// The record is no entity; its keys are known if it has as many fields as there are columns.
+    fn bad_row(&self, reason: String) -> BadRow {
+        let fields = &self.records.fields;
+        if fields.len() != self.columns.len() {
+            return BadRow::unreadable(reason);
+        }
+        let key = |key: &Column| {
+            let at = self.columns.iter().position(|column| column == key)?;
+            fields.get(at).map(String::as_str)
+        };
+        BadRow::new(reason, key(&Column::PartitionKey), key(&Column::RowKey))
+    }
 }
 
 fn push_member(json: &mut Vec<u8>, name: &str, value: &str) {
@@ -207,7 +220,9 @@ fn push_member(json: &mut Vec<u8>, name: &str, value: &str) {
 impl<R: BufRead + Send> Rows for CsvReader<R> {
     fn next_row(&mut self) -> io::Result<Option<FileRow>> {
         let Some((number, record)) = self.records.next_record()? else { return Ok(None) };
-        let entity = record.and_then(|()| self.entity());
+        let entity = record
+            .map_err(BadRow::unreadable)
+            .and_then(|()| self.entity().map_err(|reason| self.bad_row(reason)));
         Ok(Some(FileRow { number, table: None, entity }))
     }
 

@@ -1,6 +1,6 @@
 //! One JSON object a line, written as the service writes an entity with its types.
 
-use super::{FileRow, Line, Rows, read_line};
+use super::{BadRow, FileRow, Line, Rows, read_line};
 use crate::entity::Entity;
 use std::io::{self, BufRead};
 
@@ -41,7 +41,9 @@ impl<R: BufRead + Send> NdjsonReader<R> {
 impl<R: BufRead + Send> Rows for NdjsonReader<R> {
     fn next_row(&mut self) -> io::Result<Option<FileRow>> {
         let Some(line) = self.next_line()? else { return Ok(None) };
-        let entity = line.and_then(|()| Entity::from_json(&self.line));
+        let entity = line.map_err(BadRow::unreadable).and_then(|()| {
+            Entity::from_json(&self.line).map_err(|reason| BadRow::of_json(reason, &self.line))
+        });
         Ok(Some(FileRow { number: self.number, table: None, entity }))
     }
 
