@@ -36,7 +36,7 @@ pub(crate) struct BackupCommand {
     #[arg(long, value_name = "BASE")]
     incremental: Option<PathBuf>,
 
-    /// Take no more than so many bytes a second, such as 50MB.
+    /// Take no more than so many bytes of the file a second, such as 5MB.
     #[arg(long, value_name = "RATE")]
     rate_limit: Option<Rate>,
 

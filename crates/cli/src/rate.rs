@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const LEAST: u64 = 64 * 1024;
 /// Bytes between two looks at the clock.
 const PIECE: usize = 64 * 1024;
+/// How much of the time in which nothing came is made up for: a little, so that small pauses do not make it slower.
+const CREDIT: Duration = Duration::from_millis(100);
 
 /// Bytes a second, as people write them: `50MB`, `512KiB`, `1G`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,24 +46,43 @@ impl FromStr for Rate {
 pub(crate) struct Limited<R> {
     source: R,
     rate: Option<Rate>,
-    began: Instant,
-    read: u64,
+    pace: Pace,
 }
 
 impl<R: Read> Limited<R> {
     pub(crate) fn new(source: R, rate: Option<Rate>) -> Self {
-        Self { source, rate, began: Instant::now(), read: 0 }
+        Self { source, rate, pace: Pace { due: Instant::now() } }
+    }
+}
+
+/// When what was read so far would all have come at the rate.
+#[derive(Debug)]
+struct Pace {
+    due: Instant,
+}
+
+impl Pace {
+    /// How long to wait at this moment before more is read.
+    fn wait(&mut self, now: Instant) -> Duration {
+        if let Some(earliest) = now.checked_sub(CREDIT) {
+            self.due = self.due.max(earliest);
+        }
+        self.due.saturating_duration_since(now)
+    }
+
+    fn count(&mut self, bytes: usize, Rate(rate): Rate) {
+        let nanoseconds = (bytes as u64).saturating_mul(1_000_000_000) / rate;
+        self.due += Duration::from_nanos(nanoseconds);
     }
 }
 
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(Rate(rate)) = self.rate else { return self.source.read(buffer) };
-        let due = Duration::from_micros(self.read.saturating_mul(1_000_000) / rate);
-        std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+        let Some(rate) = self.rate else { return self.source.read(buffer) };
+        std::thread::sleep(self.pace.wait(Instant::now()));
         let piece = buffer.len().min(PIECE);
         let read = self.source.read(&mut buffer[..piece])?;
-        self.read += read as u64;
+        self.pace.count(read, rate);
         Ok(read)
     }
 }
@@ -88,6 +109,27 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(text.parse().ok(), expected.map(Rate), "{text}");
         }
+    }
+
+    /// Whoever stood still does not run afterwards.
+    #[test]
+    fn a_pause_is_not_made_up_for() {
+        let rate = Rate(1_000_000);
+        let began = Instant::now();
+        let mut pace = Pace { due: began };
+        pace.count(500_000, rate);
+        assert_eq!(pace.wait(began), Duration::from_millis(500));
+        // An hour in which nothing came is worth a tenth of a second.
+        let later = began + Duration::from_hours(1);
+        assert_eq!(pace.wait(later), Duration::ZERO);
+        pace.count(100_000, rate);
+        assert_eq!(pace.wait(later), Duration::ZERO);
+        pace.count(250_000, rate);
+        assert_eq!(pace.wait(later), Duration::from_millis(250));
+        // A short pause is.
+        assert_eq!(pace.wait(later + Duration::from_millis(300)), Duration::ZERO);
+        pace.count(150_000, rate);
+        assert_eq!(pace.wait(later + Duration::from_millis(300)), Duration::from_millis(100));
     }
 
     #[test]

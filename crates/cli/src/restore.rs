@@ -154,12 +154,7 @@ impl RestoreCommand {
             let indexes = counted(restored.indexes, "index", "indexes");
             output::print(&format!("Indexes   {indexes}, built while a server runs\n"));
         }
-        if restored.indexes_left_out > 0 {
-            let left_out = counted(restored.indexes_left_out, "unique index", "unique indexes");
-            output::print(&format!(
-                "Left out  {left_out} without PartitionKey: tables are spread over nodes here\n"
-            ));
-        }
+        output::print(&indexes_left_out(restored.indexes_left_out));
         output::print(&renewals(&held, self.server.data.as_deref()));
         Ok(())
     }
@@ -204,6 +199,7 @@ impl RestoreCommand {
         let is_rest = number("items") < items_of(surveys, &account, old);
         let resumed = rest_of_an_attempt(answer["resumed"] == true && is_rest);
         output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
+        output::print(&indexes_left_out(number("indexesLeftOut")));
         Ok(())
     }
 }
@@ -253,6 +249,15 @@ fn renewals(held: &KeysHeld, data: Option<&Path>) -> String {
         }
     }
     text
+}
+
+/// That a cluster does not keep so many indexes; nothing if it keeps all.
+fn indexes_left_out(count: u64) -> String {
+    if count == 0 {
+        return String::new();
+    }
+    let left_out = counted(count, "unique index", "unique indexes");
+    format!("Left out  {left_out} without PartitionKey: tables are spread over nodes here\n")
 }
 
 /// What a whole restore has put back. Queues are told where there are some.
@@ -402,6 +407,15 @@ mod tests {
             told.contains("  rowhouse account rotate bakery --slot 2 --data ./restored\n"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn indexes_that_a_cluster_does_not_keep_are_told() {
+        assert_eq!(indexes_left_out(0), "");
+        let expected =
+            "Left out  1 unique index without PartitionKey: tables are spread over nodes here\n";
+        assert_eq!(indexes_left_out(1), expected);
+        assert!(indexes_left_out(2).contains("2 unique indexes"));
     }
 
     #[test]

@@ -44,24 +44,40 @@ impl Engine {
         };
         let options = postgres_options(config, address)?;
         let open = || PostgresStore::open(options.clone(), Arc::clone(&clock), Arc::clone(&random));
-        let wait = Duration::from_secs(config.store_wait_seconds);
-        let store = wait_for(address, wait, open).await?;
-        Ok(Self::Postgres(Arc::new(store)))
+        Self::open_database(config, address, open).await
     }
 
-    /// The same for whoever fills a store and tells nobody before it is closed: only then does it have to be on the disk.
+    /// The same for whoever fills a store that nobody else uses, and tells nobody before it is closed: only then does a
+    /// data directory have to be on the disk, and until then no server opens a database.
     pub(crate) async fn open_to_fill(
         config: &Config,
         directory: &Path,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Self, ServerError> {
-        if config.store.is_some() {
-            return Self::open(config, directory, clock, random).await;
+        if let Some(address) = &config.store {
+            let options = postgres_options(config, address)?;
+            let open = || {
+                PostgresStore::open_alone(options.clone(), Arc::clone(&clock), Arc::clone(&random))
+            };
+            return Self::open_database(config, address, open).await;
         }
         let durability = rowhouse_store_embedded::Durability::AtClose;
         let options = embedded_options(config, directory);
         Self::open_directory(rowhouse_store_embedded::Options { durability, ..options }, clock)
+    }
+
+    async fn open_database<F>(
+        config: &Config,
+        address: &DatabaseAddress,
+        open: impl FnMut() -> F,
+    ) -> Result<Self, ServerError>
+    where
+        F: Future<Output = Result<PostgresStore, OpenError>>,
+    {
+        let wait = Duration::from_secs(config.store_wait_seconds);
+        let store = wait_for(address, wait, open).await?;
+        Ok(Self::Postgres(Arc::new(store)))
     }
 
     fn open_directory(

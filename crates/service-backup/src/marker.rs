@@ -1,7 +1,8 @@
 //! What a store carries while a backup is being restored into it.
 //!
 //! An account whose keys no release can open: a server on such a store refuses to start, and says why. It is
-//! there before anything else and is removed last, so a store without it is empty or whole. Its keys name the
+//! there before anything else and is removed last, so a store without it is empty or whole. That nobody else is on the
+//! store meanwhile is left to whoever opens it. Its keys name the
 //! backup, and a setting of it says how far the restore has got. Its name is one that the backup does not have.
 
 use crate::catalogue::Catalogue;

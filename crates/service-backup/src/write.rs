@@ -245,6 +245,10 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     async fn changes(&mut self, changes: Vec<Change>) -> Result<(), BackupError> {
+        if changes.is_empty() {
+            // Nothing is sent, perhaps for long: an empty write tells whether anybody is there.
+            return self.sink.write(&[]).await.map(drop).map_err(BackupError::Sink);
+        }
         self.totals.changes += changes.len() as u64;
         self.items(Kind::Changes, &changes, items::put_change).await
     }

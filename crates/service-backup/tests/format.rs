@@ -213,9 +213,16 @@ async fn the_third_format_is_read() {
         assert_eq!(new.entities(table.id).await.len(), entities);
     }
     let full = include_bytes!("fixtures/v3-queues-full.rhb");
-    let new = World::new(7);
-    let restored = new.restore(&[full]).await.unwrap();
-    assert_eq!((restored.queues, restored.messages, restored.items), (2, 2, 1));
+    let queues = include_bytes!("fixtures/v3-queues-incremental.rhb");
+    let chains = [(&[&full[..]][..], (2, 1), "first"), (&[&full[..], queues], (1, 2), "third")];
+    for (chain, counts, text) in chains {
+        let new = World::new(7);
+        let restored = new.restore(chain).await.unwrap();
+        assert_eq!((restored.queues, (restored.messages, restored.items)), (2, counts));
+        let account = new.store.account(&"acct".parse().unwrap()).await.unwrap().unwrap().id;
+        let jobs = new.store.queue(account, &"jobs".parse().unwrap()).await.unwrap().unwrap().id;
+        assert_eq!(&*new.messages(jobs).await[0].text, text);
+    }
     // The last one tells what there is of keys, whatever those before it held.
     let (old, new) = (World::new(1), World::new(7));
     let before = include_bytes!("fixtures/v2-full.rhb");

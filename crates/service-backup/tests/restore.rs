@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use support::{DAY, World, look};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 #[tokio::test]
 async fn everything_comes_back_as_it_was() {
@@ -422,4 +422,44 @@ proptest! {
             assert_eq!(new.dump().await, old.dump().await);
         });
     }
+}
+
+/// A sink that whoever took the bytes has left when there are none to take.
+struct Left;
+
+impl AsyncWrite for Left {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        Poll::Ready(if bytes.is_empty() { Err(gone()) } else { Ok(bytes.len()) })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// All changes are of a table that is gone: none is sent, and that nobody listens any more is noticed all the same.
+#[tokio::test]
+async fn who_hangs_up_is_noticed_where_nothing_is_sent() {
+    let world = World::new(1);
+    world.account("acct").await;
+    world.store.keep_changes(Some(DAY)).await.unwrap();
+    let base = support::header(&world.full().await).await.as_base();
+    let table = world.table("acct", "Table").await;
+    world.put(table.id, "p", "r", 1).await;
+    world.store.drop_table(table.id).await.unwrap();
+    let told = world.service().begin(Some(base)).await.unwrap().write(Left).await;
+    assert!(matches!(told, Err(BackupError::Sink(_))), "{told:?}");
+    // As the listener's end of a backup does.
+    let (mut ours, theirs) = tokio::io::duplex(16);
+    drop(theirs);
+    assert!(ours.write(&[]).await.is_err());
 }

@@ -13,7 +13,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::conformance::indexed::{assert_agrees, built, index_of, ready, unique_of};
 use rowhouse_store::conformance::queued;
 use rowhouse_store::{
-    Command, Condition, Index, IndexState, Placement, QueueId, Store, TableId, Write,
+    Command, Condition, Index, IndexState, Placement, QueueId, Store, TableId, Ttl, Write,
 };
 use rowhouse_store_embedded::{EmbeddedStore, Options, check};
 use rowhouse_types::{
@@ -24,7 +24,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const FORMATS: [&str; 2] = ["format1", "format2"];
+const FORMATS: [&str; 3] = ["format1", "format2", "format3"];
+/// The first that has indexes, queues and entities that expire.
+const THIRD: &str = "format3";
+/// Longer than any fixture is tested.
+const CENTURY: Duration = Duration::from_hours(24 * 36_525);
 
 fn fixture(format: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format).join("rowhouse.db")
@@ -95,14 +99,59 @@ async fn fill(store: &dyn Store) {
         commit(store, vec![put(dropped, "p", &number.to_string(), record(number, 10))]).await;
     }
     store.drop_table(dropped).await.expect("dropped");
-    // Kept for longer than any fixture is tested.
-    let century = Duration::from_hours(24 * 36_525);
-    store.keep_changes(Some(century)).await.expect("kept");
+    store.keep_changes(Some(CENTURY)).await.expect("kept");
     commit(store, vec![put(people, "rows", "059", record(59, 59 * 50))]).await;
     for (name, keys) in indexes() {
         let name = name.parse().expect("a legal name");
-        store.create_index(people, &name, keys).await.expect("declared");
+        let index = store.create_index(people, &name, keys).await.expect("declared");
+        built(store, people, index.id).await;
     }
+    fill_queue(store).await;
+    fill_fading(store).await;
+}
+
+/// A queue with a message that was taken and one that is updated, one that is visible and long, and one that was deleted.
+async fn fill_queue(store: &dyn Store) {
+    let account = store.accounts().await.expect("listed")[0].id;
+    let mail = queued::queue(store, account, "mail").await;
+    store.set_metadata(mail, metadata()).await.expect("set");
+    store.set_queue_policies(mail, policies()).await.expect("set");
+    queued::put_for(store, mail, "täken", 0, Some(CENTURY.as_secs())).await;
+    queued::take(store, mail, 1, 0).await;
+    queued::take(store, mail, 1, CENTURY.as_secs()).await;
+    let updated = queued::put(store, mail, "before").await;
+    queued::done(store, mail, queued::updating(&updated, 0, Some("updated"))).await;
+    queued::put(store, mail, &long_text()).await;
+    let deleted = queued::put(store, mail, "deleted").await;
+    queued::done(store, mail, queued::deleting(&deleted)).await;
+}
+
+/// Entities of which one expires at a time of its own and the other never.
+async fn fill_fading(store: &dyn Store) {
+    let fading = table(store, "Fading").await;
+    for (row, record) in fading_contents() {
+        commit(store, vec![put(fading, "p", row, record)]).await;
+    }
+    store.set_ttl(fading, Some(ttl())).await.expect("set");
+}
+
+fn metadata() -> Vec<(Box<str>, Box<str>)> {
+    vec![("Zone".into(), "x".into()), ("a".into(), "".into())]
+}
+
+fn long_text() -> String {
+    "lang é ".repeat(2000)
+}
+
+fn ttl() -> Ttl {
+    Ttl { property: Some("Until".into()), after: Duration::from_hours(1) }
+}
+
+fn fading_contents() -> [(&'static str, Record); 2] {
+    let until = Timestamp::parse_iso("9998-01-01T00:00:00Z").expect("a time");
+    let mut builder = RecordBuilder::new();
+    builder.push("Until", ValueRef::DateTime(until)).expect("a legal property");
+    [("late", builder.finish(Timestamp::default())), ("never", record(3, 3))]
 }
 
 /// What is declared in the fixtures of formats that have indexes.
@@ -132,10 +181,10 @@ async fn jobs(store: &dyn Store) -> QueueId {
     }
 }
 
-async fn verify(store: &dyn Store) -> TableId {
-    let people = table(store, "People").await;
-    let found = page(store, people, KeyRange::all()).await;
-    let found: Vec<_> = found
+/// All entities of a table, without their Timestamps.
+async fn found(store: &dyn Store, table: TableId) -> Vec<(EntityKey, Record)> {
+    let found = page(store, table, KeyRange::all()).await;
+    found
         .rows
         .iter()
         .map(|row| {
@@ -144,16 +193,68 @@ async fn verify(store: &dyn Store) -> TableId {
             record.stamp(Timestamp::default());
             (key(row.partition, row.row), record)
         })
-        .collect();
-    assert!(found == contents(), "everything is there as it was");
+        .collect()
+}
+
+async fn verify(store: &dyn Store, format: &str) -> TableId {
+    let people = table(store, "People").await;
+    assert!(found(store, people).await == contents(), "everything is there as it was");
     let accounts = store.accounts().await.expect("listed");
     assert_eq!(accounts[0].settings.get("s").map(AsRef::as_ref), Some(&b"v"[..]));
     let tables = store.tables(accounts[0].id, None, 10).await.expect("listed");
-    let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
-    assert_eq!(names, ["People", "Placed"]);
-    assert_eq!(tables[0].policies, policies());
-    assert_eq!(tables[1].placement.route_chars, Some(3));
+    let mut names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+    if format == THIRD {
+        assert_eq!(names.remove(0), "Fading");
+    }
+    assert_eq!(names, ["People", "Placed"], "{format}");
+    let [.., people_table, placed] = &tables[..] else { panic!("{tables:?}") };
+    assert_eq!(people_table.policies, policies());
+    assert_eq!(placed.placement.route_chars, Some(3));
     people
+}
+
+/// What the formats before the third could not have.
+async fn verify_third(store: &dyn Store) {
+    let account = store.accounts().await.expect("listed")[0].id;
+    let people = store.table(account, &name("People")).await.expect("read").expect("there");
+    let declared: Vec<_> =
+        people.indexes.iter().map(|index| (index.name.as_str(), index.keys.clone())).collect();
+    assert_eq!(declared, indexes(), "they were there, and were not declared now");
+    let fading = store.table(account, &name("Fading")).await.expect("read").expect("there");
+    assert_eq!(fading.ttl, Some(ttl()));
+    let expected = fading_contents().map(|(row, record)| (key("p", row), record));
+    assert_eq!(found(store, fading.id).await, expected);
+
+    let mail = store.queue(account, &"mail".parse().expect("legal")).await.expect("read");
+    let mail = mail.expect("there");
+    assert_eq!((mail.metadata.clone(), mail.policies.clone()), (metadata(), policies()));
+    assert_eq!(store.message_count(mail.id).await.expect("counted"), 3);
+    let view = store.snapshot().await.expect("taken");
+    let messages = view.messages(mail.id, None, 10, usize::MAX).await.expect("read").messages;
+    let taken = messages.iter().find(|message| &*message.text == "täken").expect("there");
+    assert_eq!(taken.taken, 2);
+    assert_eq!(taken.expires, taken.inserted.plus_seconds(CENTURY.as_secs()));
+    assert_eq!(taken.visible, taken.receipt.plus_seconds(CENTURY.as_secs()));
+    let visible = queued::peek(store, mail.id, 9).await;
+    assert_eq!(queued::texts(&visible), ["updated", &long_text()], "in the order of the queue");
+    assert!(visible.iter().all(|message| message.expires == Timestamp::MAX));
+    assert!(visible[0].inserted < visible[0].receipt, "it was updated");
+}
+
+/// Who has a receipt of before can still use it.
+async fn go_on_with_queue(store: &dyn Store) {
+    let account = store.accounts().await.expect("listed")[0].id;
+    let mail = store.queue(account, &"mail".parse().expect("legal")).await.expect("read");
+    let mail = mail.expect("there").id;
+    let view = store.snapshot().await.expect("taken");
+    let messages = view.messages(mail, None, 10, usize::MAX).await.expect("read").messages;
+    drop(view);
+    for message in &messages {
+        queued::done(store, mail, queued::updating(message, 0, None)).await;
+    }
+    let mut taken = queued::take(store, mail, 9, 0).await;
+    taken.sort_by(|a, b| a.text.cmp(&b.text));
+    assert_eq!(queued::texts(&taken), [&*long_text(), "täken", "updated"]);
 }
 
 #[tokio::test]
@@ -166,7 +267,10 @@ async fn every_format_opens() {
         assert_eq!(before.problems, Vec::<String>::new(), "{format}");
 
         let store = open(directory.path());
-        let people = verify(&store).await;
+        let people = verify(&store, format).await;
+        if format == THIRD {
+            verify_third(&store).await;
+        }
         let kept = store.kept_changes().await.expect("read");
         assert_eq!(kept.is_some(), format != "format1", "{format}: changes are kept since");
         let old = store.get(people, &key("rows", "000")).await.expect("read").expect("there");
@@ -183,12 +287,17 @@ async fn every_format_opens() {
         let text = "text ".repeat(1000);
         queued::put(&store, jobs, &text).await;
         assert_eq!(queued::texts(&queued::take(&store, jobs, 9, 0).await), [text], "{format}");
+        if format == THIRD {
+            go_on_with_queue(&store).await;
+        }
         store.close().await.expect("closed");
 
         let after = check(directory.path(), &mut |_| {}).expect("it can be checked");
         assert_eq!((after.problems, after.entities), (Vec::new(), before.entities), "{format}");
-        assert_eq!((after.indexes, after.queues, after.messages), (2, 1, 1), "{format}");
-        verify(&open(directory.path())).await;
+        let (queues, messages) = if format == THIRD { (2, 4) } else { (1, 1) };
+        let found = (after.indexes, after.queues, after.messages);
+        assert_eq!(found, (2, queues, messages), "{format}");
+        verify(&open(directory.path()), format).await;
     }
 }
 

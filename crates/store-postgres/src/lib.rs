@@ -7,6 +7,7 @@
 //!
 //! Nothing outside this crate knows of SQL, and nothing in it of HTTP.
 
+mod alone;
 mod batch;
 mod cache;
 mod catalogue;

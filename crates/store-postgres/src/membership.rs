@@ -4,6 +4,7 @@
 //! a change of them raises the catalogue's version and is answered when every other server has said that it has seen
 //! that version, or its lease has run out. A server that cannot renew asks the database every time.
 
+use crate::alone;
 use crate::cache::Cache;
 use crate::fault::Fault;
 use crate::options::OpenError;
@@ -83,6 +84,27 @@ impl Membership {
             cache,
         };
         this.renew().await.map_err(Fault::of_opening)?;
+        Ok(this)
+    }
+
+    /// As [`Membership::join`]; refused while a backup is being restored.
+    pub(crate) async fn join_others(
+        pool: Pool,
+        cache: Arc<Cache>,
+        clock: Arc<dyn Clock>,
+        random: &dyn Random,
+    ) -> Result<Self, OpenError> {
+        let this = Self::join(pool.clone(), cache, clock, random).await?;
+        let session = pool.first().await?;
+        let free = alone::check_free(&session).await;
+        drop(session);
+        if let Err(error) = free {
+            // Whoever restores need not wait until the lease runs out.
+            if let Err(fault) = this.leave().await {
+                tracing::debug!(?fault, "the lease runs out by itself");
+            }
+            return Err(error);
+        }
         Ok(this)
     }
 

@@ -179,6 +179,24 @@ pub enum OpenError {
         /// What this release knows.
         known: i32,
     },
+    /// A backup is being restored into it.
+    #[error(
+        "a backup is being restored into it: start the server when 'rowhouse restore' has come to its end"
+    )]
+    Restoring,
+    /// The same, for whoever wants to restore one.
+    #[error(
+        "another 'rowhouse restore' into it is at work: wait for its end; nothing was changed by this one"
+    )]
+    RestoredByAnother,
+    /// Servers are on a database that nobody else may use.
+    #[error(
+        "servers are running on it ({servers}): stop them, then give the same command again; nothing was changed"
+    )]
+    Served {
+        /// How many.
+        servers: i64,
+    },
     /// As many servers as there can be.
     #[error("64 servers use this database already, as many as there can be; stop one of them")]
     TooManyServers,

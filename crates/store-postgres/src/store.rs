@@ -1,5 +1,6 @@
 //! The store: every method of the contract, on the parts beside it.
 
+use crate::alone::Alone;
 use crate::batch::{self, Located, Outcome, Partition, Work};
 use crate::cache::{Cache, Known};
 use crate::entity::{self, Done, Place};
@@ -55,6 +56,8 @@ pub struct PostgresStore {
     write_within: Duration,
     queue_clock: QueueClock,
     floors: Floors,
+    /// Keeps others off the database.
+    alone: Option<Arc<Alone>>,
     /// Held shared by whatever writes, and alone by closing.
     open: RwLock<()>,
     background: Mutex<Vec<JoinHandle<()>>>,
@@ -84,24 +87,49 @@ pub struct Stats {
 }
 
 impl PostgresStore {
-    /// Brings the schema up to date and joins the servers on the database.
+    /// Brings the schema up to date and joins the servers on the database. Refused while it is open to somebody
+    /// alone.
     pub async fn open(
         options: Options,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Self, OpenError> {
+        Self::open_with(options, clock, random, false).await
+    }
+
+    /// The same for whoever must be the only one on the database until the store is closed. Refused, with nothing changed,
+    /// while anybody else is there; what a process that was killed has left is waited for.
+    pub async fn open_alone(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(options, clock, random, true).await
+    }
+
+    async fn open_with(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        is_alone: bool,
+    ) -> Result<Self, OpenError> {
         let pool = Pool::new(&options.url, &options)?;
         let session = pool.first().await?;
         pool::examine(&session, options.durability).await?;
         rights::check(&session).await?;
+        let alone = if is_alone { Some(Alone::take(&options).await?) } else { None };
         let distributed = schema::migrate(&session).await?;
         drop(session);
         let cache = Arc::new(Cache::default());
         // Connections of its own, so that a lease never waits behind requests.
         let few = Options { connections: MEMBER_CONNECTIONS, ..options.clone() };
         let of_member = Pool::new(&options.url, &few)?;
-        let membership =
-            Membership::join(of_member, Arc::clone(&cache), Arc::clone(&clock), &*random).await?;
+        let (of_cache, of_clock) = (Arc::clone(&cache), Arc::clone(&clock));
+        let membership = if is_alone {
+            Membership::join(of_member, of_cache, of_clock, &*random).await?
+        } else {
+            Membership::join_others(of_member, of_cache, of_clock, &*random).await?
+        };
         let membership = Arc::new(membership);
         let Options { write_within, queue_clock, .. } = options;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
@@ -112,6 +140,10 @@ impl PostgresStore {
             tokio::spawn(sweep::keep_sweeping(pool.clone(), now)),
             tokio::spawn(log::keep_trimming(pool)),
         ];
+        if let Some(alone) = &alone {
+            let (_, holder) = membership.identity();
+            background.push(tokio::spawn(Arc::clone(alone).keep_watching(holder)));
+        }
         if distributed {
             nodes.read().await.map_err(Fault::of_opening)?;
             background.push(tokio::spawn(Arc::clone(&nodes).keep_reading()));
@@ -132,6 +164,7 @@ impl PostgresStore {
             write_within,
             queue_clock,
             floors: Floors::new(write_within),
+            alone,
             open: RwLock::new(()),
             background: Mutex::new(background),
             build,
@@ -161,8 +194,11 @@ impl PostgresStore {
         status::of(&self.reader.nodes, holder).await.map_err(Fault::of_a_read)
     }
 
-    /// Kept while something is written; refused once the store closes.
+    /// Kept while something is written; refused once the store closes, or is no longer alone if it has to be.
     fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, StoreError> {
+        if let Some(alone) = &self.alone {
+            alone.check()?;
+        }
         self.open.try_read().map_err(|_| StoreError::unavailable("the store is closed"))
     }
 
@@ -704,6 +740,9 @@ impl Store for PostgresStore {
             task.abort();
         }
         let left = self.membership.leave().await;
+        if let Some(alone) = &self.alone {
+            alone.release().await;
+        }
         self.reader.nodes.close();
         left.map_err(Fault::of_a_write)
     }

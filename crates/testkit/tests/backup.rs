@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -73,6 +73,12 @@ impl Place {
         command
     }
 
+    /// What the database says to a question.
+    fn ask(&self, sql: &str) -> String {
+        let database = self.database.as_ref().expect("it is a database");
+        database.server.execute(database.url.rsplit('/').next().unwrap_or_default(), sql)
+    }
+
     /// Whether some tables are there.
     fn has_begun(&self) -> bool {
         match &self.database {
@@ -80,9 +86,8 @@ impl Place {
                 let log = self.parent.path().join("data/rowhouse.db-wal");
                 fs::metadata(log).is_ok_and(|log| 100_000 < log.len())
             }
-            Some(database) => {
-                let name = database.url.rsplit('/').next().unwrap_or_default();
-                let is = |sql| database.server.execute(name, sql) == "t";
+            Some(_) => {
+                let is = |sql| self.ask(sql) == "t";
                 is("SELECT to_regclass('rowhouse.tables') IS NOT NULL")
                     && is("SELECT count(*) > 5 FROM rowhouse.tables")
             }
@@ -461,6 +466,71 @@ fn a_killed_restore_goes_on_on_postgres() {
     killed_restore(&Place::database(), 60, Duration::from_secs(4));
 }
 
+/// A process of ours, told to stand still or to go on.
+fn signal(process: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &process.id().to_string()]).status();
+    assert!(sent.expect("it can be started").success());
+}
+
+/// A backup of many tables.
+fn backup_of_many(place: &Place, file: &Path) {
+    let server = place.serve(&[]);
+    fill_many(&mut server.client(), 60);
+    backup(&server, file, None);
+}
+
+/// While a restore is at work there is no second one, and no server.
+#[test]
+fn a_restore_has_the_database_to_itself() {
+    let (place, directory) = (Place::database(), temporary());
+    let file = directory.path().join("backup.rhb");
+    backup_of_many(&place, &file);
+    let elsewhere = place.another();
+    let mut first = elsewhere.restore(&[&file]).spawn().expect("it can be started");
+    while !elsewhere.has_begun() {
+        let ended = first.try_wait().expect("it can be asked");
+        assert!(ended.is_none(), "it ended before it was stopped");
+    }
+    // It stands still, so that it is at work for as long as the others are looked at.
+    signal(&first, "STOP");
+    let tables = elsewhere.ask("SELECT count(*) FROM rowhouse.tables");
+    let second = elsewhere.restore(&[&file]).output().expect("it can be started");
+    assert!(failure(&second).contains("another 'rowhouse restore' into it is at work"));
+    let server = elsewhere.refusal().expect("no server starts");
+    assert!(server.contains("a backup is being restored into it"), "{server}");
+    assert_eq!(elsewhere.ask("SELECT count(*) FROM rowhouse.tables"), tables);
+    signal(&first, "CONT");
+    let output = first.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let third = elsewhere.restore(&[&file]).output().expect("it can be started");
+    assert!(failure(&third).contains("there are accounts already"));
+    let restored = elsewhere.serve(&[]);
+    assert_eq!(restored.client().query("Table059", "").len(), 20);
+}
+
+/// A server on an empty database is in the way of a restore, which changes nothing; when it is gone, the same command goes on.
+#[test]
+fn a_database_that_is_served_is_not_restored_into() {
+    let (place, directory) = (Place::database(), temporary());
+    let file = directory.path().join("backup.rhb");
+    backup_of_many(&place, &file);
+    let elsewhere = place.another();
+    let mut server = elsewhere.serve(&["--development-account=false"]);
+    let refused = elsewhere.restore(&[&file]).output().expect("it can be started");
+    let sentence = failure(&refused);
+    for part in ["servers are running on it (1): stop them", "nothing was changed"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    let left =
+        "SELECT (SELECT count(*) FROM rowhouse.accounts) + (SELECT count(*) FROM rowhouse.tables)";
+    assert_eq!(elsewhere.ask(left), "0");
+    // What a killed one has leased runs out while the restore waits for it.
+    server.kill();
+    success(elsewhere.restore(&[&file]));
+    let restored = elsewhere.serve(&[]);
+    assert_eq!(restored.client().query("Table059", "").len(), 20);
+}
+
 /// A full backup and two that follow it, with tables that come, go and come again in between.
 fn incremental(place: &Place) {
     let directory = temporary();
@@ -613,6 +683,64 @@ fn fill_with_noise(client: &mut Client) {
     }
 }
 
+/// A backup that has begun, and is so slow that there is time to end it in the middle.
+fn slow_backup(server: &TestServer, file: &Path) -> Child {
+    let mut slow = ask(server, &["backup", "--rate-limit", "1MB"]);
+    let slow = slow.arg(file).spawn().expect("it can be started");
+    let began = Instant::now();
+    while fs::metadata(part_of(file)).map_or(0, |part| part.len()) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(30), "it begins");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    slow
+}
+
+/// What a backup is called before it is whole.
+fn part_of(file: &Path) -> PathBuf {
+    file.with_extension("rhb.part")
+}
+
+/// A backup command that is killed leaves nothing that looks whole, and the server is ready for the next one.
+#[test]
+fn a_killed_backup_is_taken_again() {
+    let directory = temporary();
+    let server = TestServer::start();
+    let mut client = server.client();
+    fill_with_noise(&mut client);
+    let file = directory.path().join("nightly.rhb");
+    let mut slow = slow_backup(&server, &file);
+    slow.kill().expect("it can be killed");
+    slow.wait().expect("it can be waited for");
+    assert!(!file.exists(), "nothing looks whole");
+    let left = fs::metadata(part_of(&file)).expect("what it had is left").len();
+    client.create_table("Later");
+    assert_eq!(client.insert("Later", &entity("p", 1)).expect("answered").status, 204);
+
+    // The server notices that nobody takes the first one any more.
+    let began = Instant::now();
+    loop {
+        let again = ask(&server, &["backup"]).arg(&file).output().expect("it can be started");
+        if again.status.success() {
+            break;
+        }
+        let sentence = failure(&again);
+        assert!(sentence.contains("is at work"), "{sentence}");
+        assert!(!file.exists() && began.elapsed() < Duration::from_secs(30), "{sentence}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!("taken again after {:?}", began.elapsed());
+    assert!(!part_of(&file).exists(), "what was left has been replaced");
+    assert!(left < fs::metadata(&file).expect("it is there").len());
+    let mut verify = rowhouse(&["backup", "verify"]);
+    verify.arg(&file);
+    assert!(success(verify).contains("2 tables"));
+    let place = Place::directory();
+    success(place.restore(&[&file]));
+    let restored = place.serve(&[]);
+    assert_eq!(restored.client().query("Noise", ""), client.query("Noise", ""));
+    assert_eq!(restored.client().query("Later", "").len(), 1, "of after the kill");
+}
+
 /// What ends a backup early leaves no file, and a file that is there stays.
 #[test]
 fn a_backup_that_fails_leaves_nothing() {
@@ -627,14 +755,7 @@ fn a_backup_that_fails_leaves_nothing() {
     let nowhere = ask(&server, &["backup"]).arg(file("no/where.rhb")).output().expect("started");
     assert!(failure(&nowhere).contains("cannot write"));
 
-    // So slow that it is killed in the middle of it.
-    let mut slow = ask(&server, &["backup", "--rate-limit", "1MB"]);
-    let slow = slow.arg(file("slow.rhb")).spawn().expect("it can be started");
-    let began = Instant::now();
-    while fs::metadata(file("slow.rhb.part")).map_or(0, |part| part.len()) == 0 {
-        assert!(began.elapsed() < Duration::from_secs(30), "it begins");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let slow = slow_backup(&server, &file("slow.rhb"));
     // Only one into a file, which is left alone; and only one at a time.
     let same = ask(&server, &["backup"]).arg(file("slow.rhb")).output().expect("started");
     assert!(failure(&same).contains("another backup into"), "{same:?}");

@@ -77,12 +77,23 @@ async fn write(taking: Taking, sink: DuplexStream, token: &str) -> bool {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct RestoredBody<'a> {
     account: &'a str,
     table: &'a str,
     items: u64,
     changes: u64,
     resumed: bool,
+    indexes: u64,
+    indexes_left_out: u64,
+}
+
+impl<'a> RestoredBody<'a> {
+    fn new(account: &'a AccountName, table: &'a TableName, restored: RestoredTable) -> Self {
+        let RestoredTable { items, changes, resumed, indexes, indexes_left_out } = restored;
+        let (account, table) = (account.as_str(), table.as_str());
+        Self { account, table, items, changes, resumed, indexes, indexes_left_out }
+    }
 }
 
 /// Restores a table out of the backups in the body, one behind the other.
@@ -95,10 +106,7 @@ pub(super) async fn restore(
     let choice = choice(account, table, request.uri())?;
     let source = Received::new(request.into_body());
     let restored = service.restore_table(choice, source).await.map_err(|error| problem(&error))?;
-    let RestoredTable { items, changes, resumed, .. } = restored;
-    let (account, table) = (account.as_str(), table.as_str());
-    let body = RestoredBody { account, table, items, changes, resumed };
-    Ok(json(StatusCode::OK, &body))
+    Ok(json(StatusCode::OK, &RestoredBody::new(account, table, restored)))
 }
 
 /// `base=ID&place=NUMBER`, or nothing for a full backup.
@@ -190,6 +198,19 @@ fn sentence(error: &BackupError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn indexes_that_were_left_out_are_told() {
+        let restored =
+            RestoredTable { items: 5, changes: 2, resumed: false, indexes: 3, indexes_left_out: 1 };
+        let (account, table) = ("shop".parse().unwrap(), "Old".parse().unwrap());
+        let body = serde_json::to_value(RestoredBody::new(&account, &table, restored)).unwrap();
+        let expected = serde_json::json!({
+            "account": "shop", "table": "Old", "items": 5, "changes": 2, "resumed": false,
+            "indexes": 3, "indexesLeftOut": 1,
+        });
+        assert_eq!(body, expected);
+    }
 
     /// A program can tell a name that is taken from a half that is gone.
     #[test]
