@@ -16,6 +16,9 @@ pub(crate) struct Tuning {
     /// Least number of scan threads. More than processors, so that a long page leaves room for a short one:
     /// the operating system shares the processors out among them.
     pub(crate) scan_threads: usize,
+    /// Looks at the clock from which on a page is long and its thread steps back: 16,384 rows, unless the filter is long. That is a few
+    /// milliseconds, more than any page takes that reads little else than what it answers with.
+    pub(crate) long_looks: u32,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -78,6 +81,7 @@ impl Default for Tuning {
             group_commands: 1024,
             group_bytes: 4 * 1024 * 1024,
             scan_threads: 8,
+            long_looks: 1024,
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,
