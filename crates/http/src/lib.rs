@@ -45,6 +45,9 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
         peer: Peer,
     ) -> impl Future<Output = http::Response<Self::Body>> + Send;
+
+    /// Says that there is no room for the connection that a request came on. Nothing else becomes of the request.
+    fn busy(&self, request: &http::request::Parts) -> http::Response<Self::Body>;
 }
 
 /// Why a body ended early.

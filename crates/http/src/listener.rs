@@ -18,6 +18,7 @@ pub use tls::{Tls, TlsError};
 use crate::Handler;
 use crate::telemetry::ListenerMetrics;
 use admission::{Admission, Refusal};
+use connection::Shared;
 use rowhouse_types::limits;
 use std::io;
 use std::net::SocketAddr;
@@ -36,9 +37,9 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What a listener grants its clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most connections at a time. One more is answered 503 and closed.
+    /// Most connections at a time. One more is told that the server is busy, and closed.
     pub connections: usize,
-    /// Most connections at a time from one address (one /64 of IPv6). One more is closed.
+    /// Most connections at a time from one address (one /64 of IPv6). One more is told and closed in the same way.
     pub connections_per_address: usize,
     /// Largest head of a request, in bytes: request line and headers.
     pub head_bytes: usize,
@@ -118,7 +119,7 @@ impl Listener {
     /// Serves until `shutdown` turns true, then drains. Returns when the last connection is gone.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, mut shutdown: watch::Receiver<bool>) {
         let admission = Admission::new(&self.limits);
-        let shared = Arc::new(connection::Shared {
+        let shared = Arc::new(Shared {
             handler,
             limits: self.limits.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -161,8 +162,8 @@ impl Listener {
                 }
                 Err(refusal) => {
                     self.metrics.refused.fetch_add(1, Relaxed);
-                    tracing::debug!(%peer, reason = refusal.as_str(), "connection refused");
-                    self.refuse(stream, refusal, &mut connections);
+                    tracing::debug!(%peer, reason = refusal.reason.as_str(), "connection refused");
+                    self.refuse(stream, refusal, &shared, &mut connections);
                 }
             }
         }
@@ -170,17 +171,21 @@ impl Listener {
         drain(connections, self.limits.drain_time).await;
     }
 
-    /// Says "busy" where the limit is everybody's and the client can read it; otherwise just
-    /// closes.
-    fn refuse(&self, stream: TcpStream, refusal: Refusal, connections: &mut JoinSet<()>) {
-        match refusal {
-            Refusal::Overall(Some(courtesy)) if self.tls.is_none() => {
-                connections.spawn(async move {
-                    connection::answer_busy(stream).await;
-                    drop(courtesy);
-                });
-            }
-            Refusal::Overall(_) | Refusal::Address => drop(stream),
+    /// Says "busy" as long as few others are being told. To say it encrypted would take a handshake, which costs more than
+    /// most requests: there the connection is just closed.
+    fn refuse<H: Handler>(
+        &self,
+        stream: TcpStream,
+        refusal: Refusal,
+        shared: &Arc<Shared<H>>,
+        connections: &mut JoinSet<()>,
+    ) {
+        if let Some(courtesy) = refusal.courtesy.filter(|_| self.tls.is_none()) {
+            let shared = Arc::clone(shared);
+            connections.spawn(async move {
+                connection::answer_busy(stream, &shared).await;
+                drop(courtesy);
+            });
         }
     }
 }

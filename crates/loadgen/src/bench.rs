@@ -4,7 +4,7 @@
 //! For every workload and number of connections the contestants are measured one after the other, and that
 //! several times over, so that whatever else happens on the machine hits all of them alike. A server that is not
 //! being measured is paused. The result is one table of ratios; the full bench also writes it into the
-//! documentation.
+//! documentation, unless an answer was wrong.
 
 mod compare;
 mod machine;
@@ -53,7 +53,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
 
-    /// Directory for the page and the drawing of the documentation; without it they go to the work directory.
+    /// Directory for the page and the drawing of the documentation. Without it, or if not everything is measured, they go to
+    /// the work directory.
     #[arg(long, value_name = "DIR")]
     docs: Option<PathBuf>,
 
@@ -183,40 +184,100 @@ impl Bench {
     }
 
     fn publish(&self, results: &Results) -> io::Result<()> {
-        fs::create_dir_all(self.pages())?;
-        fs::write(self.pages().join("performance.svg"), plot::draw(results, MANY))?;
-        self.keep("", results, |old| report::page(results, old), &report::plain(results))?;
-        page::content(results.cells())?;
-        page::content(results.queues.iter())
+        let judged =
+            page::content(results.cells()).and_then(|()| page::content(results.queues.iter()));
+        let plain = report::plain(results);
+        self.keep("", results, judged, |old| report::page(results, old), &plain)?;
+        fs::write(self.pages().join("performance.svg"), plot::draw(results, MANY))
+    }
+
+    /// Whether this is all that the documentation tells about, and as it tells it.
+    fn is_full(&self) -> bool {
+        let against = self.store == Engine::Postgres || self.peer.is_some();
+        !self.quick && self.workloads.is_empty() && self.arguments.is_empty() && against
     }
 
     /// Where pages for people go.
     fn pages(&self) -> &Path {
-        self.docs.as_deref().filter(|_| !self.quick).unwrap_or(&self.places.work)
+        self.docs.as_deref().filter(|_| self.is_full()).unwrap_or(&self.places.work)
     }
 
-    /// Writes the figures of every pass and a page for people, which is made from the one before, and prints what
-    /// is on it.
+    /// Writes the figures of every pass, prints what they come to, and writes a page for people, which is made from the one
+    /// before. Results that were judged wrong make no page.
     fn keep(
         &self,
         suffix: &str,
         results: &impl serde::Serialize,
+        judged: io::Result<()>,
         page: impl FnOnce(&str) -> String,
         plain: &str,
     ) -> io::Result<()> {
-        let quick = if self.quick { "-quick" } else { "" };
-        let figures = self.places.work.join(format!("results{suffix}{quick}.json"));
+        let part = match (self.quick, self.is_full()) {
+            (true, _) => "-quick",
+            (false, true) => "",
+            (false, false) => "-part",
+        };
+        let figures = self.places.work.join(format!("results{suffix}{part}.json"));
         fs::write(&figures, serde_json::to_string_pretty(results)? + "\n")?;
+        println!("{plain}");
+        println!("written: {}", show(&figures));
+        judged?;
         fs::create_dir_all(self.pages())?;
         let path = self.pages().join(format!("performance{suffix}.md"));
         let old = fs::read_to_string(&path).unwrap_or_default();
         fs::write(&path, page(&old))?;
-        println!("{plain}");
-        println!("written: {}, {}", show(&path), show(&figures));
+        println!("written: {}", show(&path));
         Ok(())
     }
 }
 
 fn show(path: &Path) -> String {
     path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    /// A bench that would write into `docs` below the directory, and what is kept of figures.
+    fn keep(directory: &Path, line: &str, judged: io::Result<()>) -> io::Result<()> {
+        let [docs, work] = ["docs", "work"].map(|name| directory.join(name));
+        fs::create_dir_all(&work)?;
+        let mut bench = Line::parse_from(format!("bench {line}").split_whitespace()).bench;
+        (bench.docs, bench.places.work) = (Some(docs), work);
+        bench.keep("", &"figures", judged, |old| format!("{old}page"), "plain")
+    }
+
+    #[test]
+    fn only_what_is_whole_and_right_becomes_documentation() {
+        let directory = tempfile::tempdir().unwrap();
+        let [docs, work] =
+            ["docs", "work"].map(|name| directory.path().join(name).join("performance.md"));
+        for (line, figures) in [
+            ("--peer p --quick", "results-quick.json"),
+            ("--peer p point", "results-part.json"),
+            ("--peer p -- --cache-mib 1", "results-part.json"),
+            ("", "results-part.json"),
+        ] {
+            keep(directory.path(), line, Ok(())).unwrap();
+            assert!(!docs.exists() && work.exists(), "{line}");
+            assert!(work.with_file_name(figures).exists(), "{line}");
+            fs::remove_file(&work).unwrap();
+        }
+        for line in ["--peer p", "--store postgres"] {
+            keep(directory.path(), line, Err(io::Error::other("wrong"))).unwrap_err();
+            assert!(!docs.exists() && !work.exists(), "{line}");
+            assert!(work.with_file_name("results.json").exists(), "the figures are there: {line}");
+            keep(directory.path(), line, Ok(())).unwrap();
+            assert_eq!(fs::read_to_string(&docs).unwrap(), "page", "{line}");
+            fs::remove_file(&docs).unwrap();
+        }
+    }
 }

@@ -135,14 +135,30 @@ fn queues_are_measured() {
 
 #[test]
 fn overload_is_measured() {
-    let crowd = "--idle 20 --trickling 4 --eager 20 --max-connections 100";
+    let crowd = "--idle 20 --trickling 4 --eager 20 --max-connections 100 --scanned 12000";
     let table = loadgen_with_aims(&format!("overload {crowd} --rate 50 -s 0.5"));
-    let sure =
-        ["failures other than 503", "let in", "connections refused", "that hang", "memory, most"];
+    let sure = [
+        "failures other than 503",
+        "let in",
+        "connections refused: ServerBusy",
+        "closed without a word",
+        "that hang",
+        "memory, most",
+        "scans: other answers",
+    ];
+    for words in sure {
+        assert!(table.contains(words), "{words}: {table}");
+    }
     for line in table.lines().filter(|line| sure.iter().any(|words| line.contains(words))) {
         assert!(line.ends_with(" met"), "{table}");
     }
-    for phase in ["and 20 eager clients: p99", "beside 8 writers to one partition: p99"] {
+    for phase in [
+        "and 20 eager clients: p99",
+        "and 20 eager clients: requests served",
+        "beside 8 writers to one partition: p99",
+        "beside 16 clients that scan: p99 of reads",
+        "beside 16 clients that scan: p99 of writes",
+    ] {
         assert!(table.contains(phase), "{phase}: {table}");
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! A page is one read transaction, so it never shows half of a batch. The filter looks at the row
 //! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends.
+//!
+//! A page that takes long lets everybody else go first: the rest of it is read at a lower priority. No thread
+//! can take that back, so the next page on its connection is read by another thread.
 
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
@@ -12,16 +15,20 @@ use rowhouse_query::Filter;
 use rowhouse_store::{Expiry, Page, Scan, StoreError, Table, TableId, Take};
 use rowhouse_types::{Corrupt, Direction, KeyRange, Position, RecordRef, Row, Timestamp};
 use rusqlite::{Connection, Rows, params};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How many rows are examined between looks at the clock, unless the filter is long.
 const ROWS_PER_LOOK: u64 = 16;
 /// With so many conditions every row may take long.
 const LONG_FILTER: usize = 64;
+/// Until the system is asked again for a thread that it did not give.
+const NO_THREAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a range ends is judged row by row outside: for SQLite that is a dozen steps each. The three are the ways to
 /// begin: at a place, before a place, and at the end of the table.
@@ -46,7 +53,33 @@ struct State {
 }
 
 /// Something to be read, which sends the answer itself.
-type Job = Box<dyn FnOnce(&Connection, &Arc<Shared>) + Send>;
+type Job = Box<dyn FnOnce(&Connection, &Arc<Shared>, &Length) + Send>;
+
+/// How long a reading takes, counted in looks at the clock.
+struct Length {
+    looks: Cell<u32>,
+    /// From so many on it is long.
+    long: u32,
+}
+
+impl Length {
+    fn new(long: u32) -> Self {
+        Self { looks: Cell::new(0), long }
+    }
+
+    /// Counts a look. When the reading becomes long, its thread steps back for ever.
+    fn look(&self) {
+        let looks = self.looks.get().saturating_add(1);
+        self.looks.set(looks);
+        if looks == self.long {
+            rowhouse_env::step_back();
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.long <= self.looks.get()
+    }
+}
 
 impl fmt::Debug for Scans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,11 +98,15 @@ impl Scans {
         + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = move |conn: &Connection, shared: &Arc<Shared>| {
+        let job = move |conn: &Connection, shared: &Arc<Shared>, length: &Length| {
             if reply.is_closed() {
                 return;
             }
-            let work = || read(conn, shared, &|| reply.is_closed());
+            let abandoned = || {
+                length.look();
+                reply.is_closed()
+            };
+            let work = || read(conn, shared, &abandoned);
             // A panic costs its caller the answer, not the others a thread.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let panicked = |_| Err(StoreError::unavailable("reading panicked"));
@@ -123,18 +160,63 @@ impl Scans {
     }
 }
 
-/// The life of a thread that reads.
+/// The life of a thread that reads whatever is asked for, and stays as it is.
 pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>, scans: &Scans) {
-    let mut mapped = None;
     while let Some(job) = scans.take() {
+        job(conn, shared, &Length::new(u32::MAX));
+    }
+}
+
+/// The life of a thread that has others read, one after the other: each until it was at something long.
+///
+/// A new thread is as far back as the one that starts it. This one never steps back.
+pub(crate) fn run_in_turns(mut conn: Connection, shared: &Arc<Shared>) {
+    loop {
+        let conn = &mut conn;
+        let ended = thread::scope(|scope| {
+            let reader = thread::Builder::new().name("rowhouse-scan".to_owned());
+            let reader = reader.spawn_scoped(scope, move || read_until_long(conn, shared));
+            // What panics outside of a reading would do so again.
+            reader.map(|reader| reader.join().unwrap_or(Ended::Closed))
+        });
+        match ended {
+            Ok(Ended::Long) => {}
+            Ok(Ended::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "there is no thread for a page");
+                thread::sleep(NO_THREAD_PAUSE);
+                if shared.scans.lock().closed {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Why a thread reads no more.
+enum Ended {
+    /// It has stepped back.
+    Long,
+    /// The store is closed.
+    Closed,
+}
+
+fn read_until_long(conn: &Connection, shared: &Arc<Shared>) -> Ended {
+    let mut mapped = None;
+    while let Some(job) = shared.scans.take() {
         let fits = shared.fit.fits();
         if mapped.replace(fits) != Some(fits)
             && let Err(error) = schema::map(conn, fits)
         {
             tracing::warn!(%error, "the way of reading was not changed");
         }
-        job(conn, shared);
+        let length = Length::new(shared.tuning.long_looks);
+        job(conn, shared, &length);
+        if length.is_long() {
+            return Ended::Long;
+        }
     }
+    Ended::Closed
 }
 
 /// Reads a page of what is committed now.

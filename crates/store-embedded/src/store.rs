@@ -19,7 +19,7 @@ use crate::scan::{self, Scans};
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Note, Sweeper};
 use crate::tuning::Tuning;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
@@ -95,7 +95,7 @@ pub struct Stats {
 /// waits for its threads.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     running: Arc<Mutex<Option<Running>>>,
 }
 
@@ -232,7 +232,7 @@ impl EmbeddedStore {
         let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
             let shared = Arc::clone(&shared);
-            scans.push(spawn("rowhouse-scan", move || scan::run(&conn, &shared, &shared.scans)));
+            scans.push(spawn("rowhouse-turns", move || scan::run_in_turns(conn, &shared)));
         }
         let running = Running {
             notes,
@@ -313,9 +313,9 @@ impl EmbeddedStore {
     }
 
     /// The current catalogue, unless the store is closed.
-    fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
+    fn catalogue(&self) -> Result<Guard<Arc<Catalogue>>, StoreError> {
         self.shared.health.readable()?;
-        Ok(self.shared.catalogue.load_full())
+        Ok(self.shared.catalogue.load())
     }
 }
 

@@ -418,6 +418,43 @@ async fn a_panic_latches() {
     store.commit(insert("c")).await.unwrap();
 }
 
+/// The rest of a long page is read at a lower priority, what comes after it on the same connection is not.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_page_lets_others_go_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning { scan_threads: 1, long_looks: 3, ..Tuning::default() };
+    let options = Options { readers: 1, ..Options::new(directory.path()) };
+    let store = EmbeddedStore::open_tuned(options, Arc::new(SystemClock), tuning).unwrap();
+    let nice = || -> i64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, after_name) = stat.rsplit_once(") ").unwrap();
+        after_name.split(' ').nth(16).unwrap().parse().unwrap()
+    };
+    let after_looks = async |looks: u32| {
+        let read = move |_: &_, _: &_, abandoned: &dyn Fn() -> bool| {
+            (0..looks).for_each(|_| assert!(!abandoned()));
+            Ok(nice())
+        };
+        store.shared.scans.ask(8, read).await.unwrap()
+    };
+    let here = nice();
+    runtime().block_on(async {
+        let back = (here + 10).min(19);
+        for (looks, expected) in [(2, here), (3, back), (0, here), (4, back), (4, back), (2, here)]
+        {
+            assert_eq!(after_looks(looks).await, expected, "{looks} looks");
+        }
+        let things = table(&store, "Things").await;
+        fill(&store, things, 50, 100).await;
+        for _ in 0..3 {
+            assert_eq!(page(&store, things, KeyRange::all()).await.rows.len(), 5000);
+        }
+        assert_eq!(after_looks(0).await, here);
+        store.close().await.unwrap();
+    });
+}
+
 /// A page that nobody waits for ends, and those in the queue are not read at all.
 #[test]
 fn abandoned_pages_end() {

@@ -18,6 +18,9 @@ pub(crate) struct Tuning {
     pub(crate) scan_threads: usize,
     /// Least number of connections for point reads. As many can wait for the disk at the same time.
     pub(crate) point_connections: usize,
+    /// Looks at the clock from which on a page is long and its thread steps back: 16,384 rows, unless the filter is long. That is a few
+    /// milliseconds, more than any page takes that reads little else than what it answers with.
+    pub(crate) long_looks: u32,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -81,6 +84,7 @@ impl Default for Tuning {
             group_bytes: 4 * 1024 * 1024,
             scan_threads: 8,
             point_connections: 16,
+            long_looks: 1024,
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,

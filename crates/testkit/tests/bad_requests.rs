@@ -3,7 +3,7 @@
 //! request served.
 
 use rowhouse_env::{Random, SeededRandom};
-use rowhouse_testkit::{Connection, Victim, encode, seed};
+use rowhouse_testkit::{Connection, TestServer, Victim, encode, seed};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -288,6 +288,30 @@ fn garbage_instead_of_requests() {
         victim.still_serves(&what);
     }
     victim.unharmed();
+}
+
+/// Beyond the limits on connections a client is told so as its service tells it, and the connection ends.
+#[test]
+fn connections_beyond_the_limits() {
+    let json =
+        r#"{"odata.error":{"code":"ServerBusy","message":{"lang":"en-US","value":"The server is"#;
+    let xml = "<Error><Code>ServerBusy</Code><Message>The server is";
+    for limit in ["--max-connections", "--max-connections-per-address"] {
+        let server = TestServer::start_with(&[limit, "1"]);
+        let table = || (server.client(), "Tables", json);
+        let queue = || (server.queue_client(), "?comp=list", xml);
+        for ((mut first, path, body), (mut second, ..)) in [(table(), table()), (queue(), queue())]
+        {
+            assert_eq!(first.request("GET", path, &[], b"").status, 200, "{limit}: {path}");
+            let refused = second.request("GET", path, &[], b"");
+            let text = refused.text();
+            assert_eq!(refused.status, 503, "{limit}: {text}");
+            assert_eq!(refused.header("x-ms-error-code"), Some("ServerBusy"), "{limit}: {path}");
+            assert!(refused.header("x-ms-request-id").is_some(), "{limit}: {path}");
+            assert!(text.contains(body) && refused.closes(), "{limit}: {text}");
+            assert_eq!(first.request("GET", path, &[], b"").status, 200, "{limit}: {path}");
+        }
+    }
 }
 
 /// Many connections that send a byte now and then do not keep others from being served.

@@ -81,6 +81,10 @@ impl Handler for Admin {
             Err(problem) => body::whole(problem.into_response()),
         }
     }
+
+    fn busy(&self, _: &http::request::Parts) -> Response {
+        body::whole(Problem::BUSY.into_response())
+    }
 }
 
 /// What a request asks for.

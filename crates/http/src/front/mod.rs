@@ -169,6 +169,20 @@ pub(crate) struct Progress {
     reserved: Option<body::Reserved>,
 }
 
+impl Progress {
+    /// Nothing but the head is known.
+    fn new(parts: &Parts) -> Self {
+        Self {
+            operation: "Unknown",
+            version: None,
+            account: None,
+            changes: false,
+            expects: parts.headers.contains_key(http::header::EXPECT),
+            reserved: None,
+        }
+    }
+}
+
 impl Front {
     /// Ready to let requests in.
     pub fn new(config: FrontConfig) -> Self {
@@ -190,14 +204,7 @@ impl Front {
         let request_id = self.config.random.guid().text();
         let request_id = str::from_utf8(&request_id).expect("digits and hyphens only");
         let (parts, mut body) = request.into_parts();
-        let mut progress = Progress {
-            operation: "Unknown",
-            version: None,
-            account: None,
-            changes: false,
-            expects: parts.headers.contains_key(http::header::EXPECT),
-            reserved: None,
-        };
+        let mut progress = Progress::new(&parts);
         let peer = self.forwarded(&parts.headers, peer);
         let outcome = match self.enter(service, &parts, peer, now, request_id, &mut progress).await
         {
@@ -260,6 +267,17 @@ impl Front {
             );
         }
         respond::<S>(reply, content, &parts, &progress, request_id)
+    }
+
+    /// Says that there is no room for a connection, whoever asks on it and whatever for: the credentials are not looked at.
+    pub(crate) fn busy<S: Service>(&self, service: &S, parts: &Parts) -> Response {
+        let request_id = self.config.random.guid().text();
+        let request_id = str::from_utf8(&request_id).expect("digits and hyphens only");
+        let told = Told { parts, version: None, request_id, now: self.config.clock.now() };
+        let mut reply = service.failed(&Refusal::Busy.into(), &told);
+        reply.push("x-ms-error-code", refusal::busy().code);
+        let content = std::mem::take(&mut reply.body).into();
+        respond::<S>(reply, content, parts, &Progress::new(parts), request_id)
     }
 
     /// Finds out who asks.

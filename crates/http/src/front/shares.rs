@@ -4,8 +4,8 @@
 //! which is kept for whoever comes next. What is not there is refused, at once or after a while.
 
 use rowhouse_service_account::AccountId;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -20,7 +20,8 @@ pub(crate) struct Shares {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
-    by_account: HashMap<AccountId, usize>,
+    /// Those that have any: few, so that looking one up takes less than hashing its id.
+    by_account: BTreeMap<AccountId, usize>,
     /// Who waits, in the order of arrival.
     waiters: VecDeque<Waiter>,
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Connections beyond the limit that are told so at a time; any more are just closed.
+/// Connections beyond a limit that are told so at a time; any more are just closed.
 const COURTESIES: usize = 64;
 
 /// Decides who may stay.
@@ -17,11 +17,19 @@ pub(super) struct Admission {
     addresses: Arc<Addresses>,
 }
 
-/// Why a connection is closed at once.
+/// A connection that may not stay.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// The listener is full. With a permit to say so, if few others are being told.
-    Overall(Option<OwnedSemaphorePermit>),
+pub(super) struct Refusal {
+    pub(super) reason: Reason,
+    /// A permit to tell the client, if few others are being told.
+    pub(super) courtesy: Option<OwnedSemaphorePermit>,
+}
+
+/// Which limit a connection is beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The listener is full.
+    Overall,
     /// The address has all the connections it may have.
     Address,
 }
@@ -56,7 +64,7 @@ impl Admission {
     /// Takes a place, or says why there is none.
     pub(super) fn admit(&self, address: IpAddr) -> Result<Admitted, Refusal> {
         let Ok(overall) = Arc::clone(&self.overall).try_acquire_owned() else {
-            return Err(Refusal::Overall(Arc::clone(&self.courtesies).try_acquire_owned().ok()));
+            return Err(self.refusal(Reason::Overall));
         };
         let address = origin(address);
         let mut open = self.addresses.lock();
@@ -67,18 +75,22 @@ impl Admission {
             if *count == 0 {
                 open.remove(&address);
             }
-            return Err(Refusal::Address);
+            return Err(self.refusal(Reason::Address));
         }
         *count += 1;
         drop(open);
         Ok(Admitted { _overall: overall, address, addresses: Arc::clone(&self.addresses) })
     }
+
+    fn refusal(&self, reason: Reason) -> Refusal {
+        Refusal { reason, courtesy: Arc::clone(&self.courtesies).try_acquire_owned().ok() }
+    }
 }
 
-impl Refusal {
-    pub(super) fn as_str(&self) -> &'static str {
+impl Reason {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Overall(_) => "too many connections",
+            Self::Overall => "too many connections",
             Self::Address => "too many connections from this address",
         }
     }
@@ -126,15 +138,30 @@ mod tests {
     fn places_come_back() {
         let admission = admission(2, 1);
         let [a, b, c] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| ip.parse().unwrap());
+        let refused = |address| admission.admit(address).unwrap_err().reason;
         let first = admission.admit(a).unwrap();
-        assert!(matches!(admission.admit(a), Err(Refusal::Address)));
+        assert_eq!(refused(a), Reason::Address);
         let second = admission.admit(b).unwrap();
-        assert!(matches!(admission.admit(c), Err(Refusal::Overall(Some(_)))));
+        assert_eq!(refused(c), Reason::Overall);
         drop(first);
-        assert!(matches!(admission.admit(b), Err(Refusal::Address)));
+        assert_eq!(refused(b), Reason::Address);
         let third = admission.admit(a).unwrap();
         drop((second, third));
         assert!(admission.addresses.lock().is_empty());
+    }
+
+    #[test]
+    fn few_are_told_at_a_time() {
+        let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let admission = admission(2, 1);
+        let _first = admission.admit(one).unwrap();
+        let mut told: Vec<_> = (0..COURTESIES).map(|_| admission.admit(one).unwrap_err()).collect();
+        assert!(told.iter().all(|refusal| refusal.courtesy.is_some()));
+        assert!(admission.admit(one).unwrap_err().courtesy.is_none());
+        let _second = admission.admit(other).unwrap();
+        assert!(admission.admit(other).unwrap_err().courtesy.is_none(), "one bound for both");
+        told.pop();
+        assert!(admission.admit(other).unwrap_err().courtesy.is_some());
     }
 
     #[test]

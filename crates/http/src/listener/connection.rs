@@ -27,6 +27,11 @@ use tokio_rustls::TlsAcceptor;
 
 /// Longest time that a closing connection goes on reading what its client still sends.
 const LINGER_TIME: Duration = Duration::from_secs(2);
+/// Longest time for the request of a client that is one too many, and its answer.
+const COURTESY_TIME: Duration = Duration::from_secs(2);
+
+/// Headers that the HTTP library takes if it is not told how many.
+const USUAL_HEADERS: usize = 100;
 
 /// What all connections of a listener have in common.
 pub(super) struct Shared<H> {
@@ -96,14 +101,8 @@ async fn serve_http<H: Handler>(
             Ok::<_, Infallible>(response)
         }
     });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .header_read_timeout(None)
-            .max_headers(shared.limits.headers)
-            .max_header_size(shared.limits.head_bytes)
-            .max_buf_size(shared.limits.head_bytes.max(64 * 1024))
-            .serve_connection(TokioIo::new(stream), service)
-    );
+    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
     let stop = StopSignal::watch(shutdown.clone());
     let mut draining = false;
     let mut look_at = pace.next_look(&shared.limits);
@@ -132,6 +131,20 @@ async fn serve_http<H: Handler>(
             }
         }
     }
+}
+
+/// HTTP within the limits of a head.
+fn builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size(limits.head_bytes.max(64 * 1024));
+    // As many as it takes unasked stand on its stack; any number that is asked for is allocated for every request.
+    if limits.headers != USUAL_HEADERS {
+        builder.max_headers(limits.headers);
+    }
+    builder
 }
 
 /// The listener's shutdown, heard by a task of its own.
@@ -185,16 +198,19 @@ async fn answer<H: Handler>(handler: &H, request: Request, peer: Peer) -> http::
     })
 }
 
-/// Tells a client that there is no room, and lets it read that.
-pub(super) async fn answer_busy(mut stream: TcpStream) {
-    const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
-        Connection: close\r\nContent-Length: 0\r\n\r\n";
-    let answered = async {
-        stream.write_all(BUSY).await?;
-        stream.shutdown().await
-    };
-    if let Ok(Ok(())) = timeout(LINGER_TIME, answered).await {
-        linger(stream).await;
+/// Tells a client that there is no room, once it has asked for something, and lets it read that.
+pub(super) async fn answer_busy<H: Handler>(stream: TcpStream, shared: &Shared<H>) {
+    let service = service_fn(|request: Request| {
+        let mut response = shared.handler.busy(&request.into_parts().0);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = builder(&shared.limits)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .without_shutdown();
+    if let Ok(Ok(left)) = timeout(COURTESY_TIME, connection).await {
+        linger(left.io.into_inner()).await;
     }
 }
 

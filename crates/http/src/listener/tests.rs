@@ -44,6 +44,12 @@ impl Handler for Echo {
         }
         Response::new(Full::new(Bytes::from(format!("{target} tls={}", peer.tls))))
     }
+
+    fn busy(&self, request: &http::request::Parts) -> Response {
+        let mut response = Response::new(Full::new(Bytes::from(format!("busy {}", request.uri))));
+        *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        response
+    }
 }
 
 struct Running {
@@ -200,18 +206,50 @@ async fn who_does_not_take_an_answer_is_cut_off() {
 async fn connections_are_bounded_overall_and_per_address() {
     let server = start(None, |limits| limits.connections = 1);
     let held = hold(&server).await;
-    let answer = server.ask(GET).await;
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    assert!(server.ask(GET).await.starts_with("HTTP/1.1 503 "));
+    for _ in 0..2 {
+        assert_is_told(&server.ask(GET).await);
+    }
     drop(held);
     await_answer(&server).await;
 
     let server = start(None, |limits| limits.connections_per_address = 1);
     let held = hold(&server).await;
-    assert_eq!(server.ask(GET).await, "");
+    assert_is_told(&server.ask(GET).await);
     assert_eq!(server.metrics.refused.load(Relaxed), 1);
     drop(held);
     await_answer(&server).await;
+}
+
+/// The client learns that there is no room, in the words of the handler, and that the connection ends.
+fn assert_is_told(answer: &str) {
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("busy /x"), "{answer}");
+    let (head, _) = answer.split_once("\r\n\r\n").unwrap();
+    for header in ["retry-after: 1", "connection: close", "content-length: 7"] {
+        assert!(head.contains(&format!("\r\n{header}")), "{answer}");
+    }
+}
+
+/// The answer is there to be read although the rest of the request is not taken any more.
+#[tokio::test]
+async fn who_is_one_too_many_may_send_a_body() {
+    let server = start(None, |limits| limits.connections = 1);
+    let _held = hold(&server).await;
+    let mut stream = server.connect().await;
+    let body = vec![b'x'; 8 * 1024 * 1024];
+    let head = format!("POST /x HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+    assert_is_told(&read_all(&mut stream).await);
+}
+
+/// A client that says nothing is closed, and nobody who comes later waits for it.
+#[tokio::test]
+async fn who_is_one_too_many_and_silent_is_closed() {
+    let server = start(None, |limits| limits.connections = 1);
+    let _held = hold(&server).await;
+    let mut silent = server.connect().await;
+    assert_eq!(read_all(&mut silent).await, "");
+    assert_is_told(&server.ask(GET).await);
 }
 
 /// A connection that has been served and stays open.

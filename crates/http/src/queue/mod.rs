@@ -55,6 +55,10 @@ impl Handler for QueueHandler {
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         self.config.front.handle(self, request, peer).await
     }
+
+    fn busy(&self, request: &http::request::Parts) -> Response {
+        self.config.front.busy(self, request)
+    }
 }
 
 impl Service for QueueHandler {

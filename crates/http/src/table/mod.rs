@@ -107,6 +107,10 @@ impl Handler for TableHandler {
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         self.config.front.handle(self, request, peer).await
     }
+
+    fn busy(&self, request: &http::request::Parts) -> Response {
+        self.config.front.busy(self, request)
+    }
 }
 
 impl Service for TableHandler {

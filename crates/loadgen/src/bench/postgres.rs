@@ -39,9 +39,8 @@ pub(super) fn compare(bench: &Bench) -> io::Result<()> {
     let database = both.database.describe();
     drop(both);
     let results = Results { machine, database, plan, cells };
-    let tables = report::plain(&results);
-    bench.keep("-postgres", &results, |old| report::page(&results, old), &tables)?;
-    page::content(results.cells.iter())
+    let (judged, tables) = (page::content(results.cells.iter()), report::plain(&results));
+    bench.keep("-postgres", &results, judged, |old| report::page(&results, old), &tables)
 }
 
 /// Both contestants. Fields are dropped in their order: those who use the database before it.

@@ -1,13 +1,14 @@
 //! Connections that ask once and then do nothing, and how the server receives each.
 //!
-//! Within its limits a server answers; beyond them it says that it is busy, or closes. It must not let a client
-//! wait for nothing.
+//! Within its limits a server answers; beyond them it says that it is busy, in the words of the protocol. To close
+//! without a word is something else and counted apart. It must not let a client wait for nothing.
 
 use crate::connection::connect;
 use crate::drive::Script as _;
 use crate::request::Requests;
-use crate::response::Reader;
+use crate::response::{Answer, Reader};
 use crate::workload::{Operations, Workload};
+use memchr::memmem;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     open: Vec<TcpStream>,
-    /// Answered 503.
+    /// Answered 503 `ServerBusy`.
     pub(super) busy: u64,
     /// Closed without an answer.
     pub(super) closed: u64,
@@ -96,15 +97,26 @@ fn greet(mut stream: &TcpStream, request: &[u8]) -> io::Result<Reception> {
             Err(fault) if fault.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return Ok(Reception::Closed),
         };
-        if whole.map_err(|_| io::Error::other("a first request got no answer of HTTP"))? {
-            let status = reader.answer().map_or(0, |answer| answer.status);
-            return match status {
+        if whole.map_err(|_| io::Error::other("a first request got no answer of HTTP"))?
+            && let Some(answer) = reader.answer()
+        {
+            return match answer.status {
                 200 => Ok(Reception::Served),
-                503 => Ok(Reception::Busy),
-                _ => Err(io::Error::other(format!("a first request got status {status}"))),
+                503 if says_busy(&answer) => Ok(Reception::Busy),
+                status => {
+                    let body = String::from_utf8_lossy(answer.body);
+                    let words = format!("a first request got status {status}: {body}");
+                    Err(io::Error::other(words))
+                }
             };
         }
     }
+}
+
+/// Whether an SDK knows from the answer that it should try again: the code, in header and body.
+fn says_busy(answer: &Answer<'_>) -> bool {
+    answer.header("x-ms-error-code") == Some("ServerBusy")
+        && memmem::find(answer.body, b"ServerBusy").is_some()
 }
 
 #[cfg(test)]
@@ -131,8 +143,12 @@ mod tests {
     fn receptions() {
         let served = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
         assert_eq!(reception(served).unwrap(), Reception::Served);
-        let busy = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        let busy = b"HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBusy\r\n\
+            Content-Length: 12\r\n\r\n{ServerBusy}";
         assert_eq!(reception(busy).unwrap(), Reception::Busy);
+        assert!(reception(b"HTTP/1.1 503 Oh\r\nContent-Length: 0\r\n\r\n").is_err());
+        let headless = b"HTTP/1.1 503 Oh\r\nContent-Length: 12\r\n\r\n{ServerBusy}";
+        assert!(reception(headless).is_err());
         assert_eq!(reception(b"").unwrap(), Reception::Closed);
         assert!(reception(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").is_err());
     }

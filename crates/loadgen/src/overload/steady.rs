@@ -37,6 +37,7 @@ impl Steady {
         let tally = self.driver.run(&mut timed, self.length, Pace::Rate(self.rate))?;
         Ok(Noticed {
             asked: self.rate,
+            served: tally.operations,
             silent: timed.silent(),
             busy: tally.refused,
             failed: tally.wrong + tally.lost + tally.unsent,
@@ -51,6 +52,8 @@ impl Steady {
 pub(super) struct Noticed {
     /// Requests per second that were due.
     pub(super) asked: f64,
+    /// Requests answered as they should.
+    served: u64,
     pub(super) sample: Sample,
     reads: Histogram,
     writes: Histogram,
@@ -63,7 +66,18 @@ pub(super) struct Noticed {
 }
 
 impl Noticed {
-    /// Requests answered in time, in percent of those that were due.
+    /// Requests answered as they should, sooner or later, in percent of those that were due.
+    pub(super) fn served(&self) -> f64 {
+        let due = self.served + self.busy + self.failed;
+        100.0 * self.served as f64 / due.max(1) as f64
+    }
+
+    /// The 99th percentiles of reads and of writes, in milliseconds.
+    pub(super) fn p99s(&self) -> [f64; 2] {
+        [&self.reads, &self.writes].map(|latency| latency.quantile(0.99).as_secs_f64() * 1e3)
+    }
+
+    /// The rate of right answers, in percent of that at which requests were due.
     pub(super) fn share(&self) -> f64 {
         100.0 * self.sample.rate / self.asked
     }

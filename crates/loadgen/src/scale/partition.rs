@@ -14,7 +14,7 @@ pub(super) fn measure(trial: &mut Trial<'_>, rows: u64) -> io::Result<()> {
     trial.tell_memory("while loading one partition");
     let mut points = Operations::new(Workload::Deep, false, rows, DATA);
     trial.cost("point in one partition", &mut points)?;
-    trial.top("$top=10 of one partition", DATA, 0, Bound::None)?;
+    trial.top("$top=10 of one partition", DATA, 0, [Bound::None; 2])?;
     let inserts = Operations::new(Workload::Onepartition, false, rows, DATA);
     trial.cost("insert into one partition", &mut inserts.starting_at(rows))?;
     trial.tell_memory("while measuring one partition");
