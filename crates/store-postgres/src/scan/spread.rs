@@ -3,8 +3,8 @@
 //! Every shard answers an ordered statement with as many rows as the page may have, and of all of them one page is kept. So
 //! the first step asks for keys and sizes only. They say up to which key there are as many rows as are wanted, of no more
 //! bytes than a page has, twice over: the sizes are upper bounds, mostly about double. The second step reads that range and
-//! nothing else, in pieces if it is large, and judges the filter where the rows are. It takes nothing over from the first: what it finds is
-//! what the page has, bytes are counted as ever, and a row that goes on beyond a piece is where the next one starts.
+//! nothing else, in pieces if it is large, and judges the filter where the rows are. It takes nothing over from the first: the page
+//! has what is found then, and ends by its own bytes as ever.
 //!
 //! Both steps are in one transaction, and Citus asks a shard on the connection that it asked before, so the rows of a
 //! shard are those of one moment. If they were not, a row that has gone is not there, one that has changed is judged as it is,
