@@ -78,7 +78,9 @@ impl Connection {
     /// Reads one page.
     pub async fn scan(&self, table: &Table, scan: &Scan) -> Result<Page, StoreError> {
         let (number, placement) = (number(table), &table.placement);
-        let source = scan::Source { id: table.id, number, placement, expiry: None };
+        // Of one database, not of a cluster.
+        let (expiry, shards) = (None, 0);
+        let source = scan::Source { id: table.id, number, placement, expiry, shards };
         scan::page(&self.session, source, scan).await.map_err(Fault::of_a_read)
     }
 

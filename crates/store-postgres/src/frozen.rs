@@ -3,7 +3,8 @@
 //! PostgreSQL keeps what the view shows for as long as it lives, so a view that lives long makes the database grow.
 
 use crate::fault::Fault;
-use crate::pool::{Pool, Session};
+use crate::nodes::Nodes;
+use crate::pool::Session;
 use crate::queue::{self, Now};
 use crate::{catalogue, log, scan};
 use async_trait::async_trait;
@@ -47,6 +48,8 @@ pub(crate) struct Frozen {
     /// How many rows the next page may ask for: about as many as it has room for. What is asked for and does not fit
     /// has to be read all the same before the page after it.
     rows: AtomicUsize,
+    /// How many shards of a cluster entities are on; none without one.
+    shards: usize,
 }
 
 impl fmt::Debug for Frozen {
@@ -56,8 +59,8 @@ impl fmt::Debug for Frozen {
 }
 
 impl Frozen {
-    pub(crate) async fn take(pool: &Pool, queue_now: Now) -> Result<Self, StoreError> {
-        let session = pool.session().await?;
+    pub(crate) async fn take(nodes: &Nodes, queue_now: Now) -> Result<Self, StoreError> {
+        let session = nodes.first().session().await?;
         let begin = async {
             // Before the view, which then has all of it.
             let place = log::own_place(&session).await?.unsigned_abs();
@@ -68,7 +71,8 @@ impl Frozen {
             Ok((place, Now(row.map(|row| row.get(0)))))
         };
         let (place, queue_now) = begin.await.map_err(Fault::of_a_read)?;
-        Ok(Self { session, place, queue_now, rows: AtomicUsize::new(FIRST_ROWS) })
+        let (rows, shards) = (AtomicUsize::new(FIRST_ROWS), nodes.shards());
+        Ok(Self { session, place, queue_now, rows, shards })
     }
 }
 
@@ -111,7 +115,8 @@ impl Snapshot for Frozen {
             let number = catalogue::number(table).unwrap_or(-1);
             let placement = &known.table.placement;
             // What has expired is part of it: it may come back.
-            let source = scan::Source { id: table, number, placement, expiry: None };
+            let (expiry, shards) = (None, self.shards);
+            let source = scan::Source { id: table, number, placement, expiry, shards };
             scan::page_within(&self.session, source, &scan).await
         };
         let page = read.await.map_err(Fault::of_a_read)?;

@@ -101,7 +101,12 @@ impl Nodes {
 
     /// Whether entities are spread over shards.
     pub(crate) fn is_cluster(&self) -> bool {
-        !self.map().shards.is_empty()
+        self.shards() > 0
+    }
+
+    /// How many shards they are spread over; none without a cluster.
+    pub(crate) fn shards(&self) -> usize {
+        self.map().shards.len()
     }
 
     /// A connection for a partition that lives there: to the node that holds it, if it is known and can be reached.

@@ -153,9 +153,8 @@ impl Reader {
         trust: bool,
     ) -> Result<Page, StoreError> {
         let known = self.current(table, trust).await?;
-        let number = catalogue::number(table).unwrap_or(-1);
         let expiry = self.expiry(&known);
-        let source = scan::Source { id: table, number, placement: &known.placement, expiry };
+        let source = self.source(table, &known, expiry);
         let (session, meter) = self.session_for(source, scan.ranges.first()).await?;
         let page = |session| async move {
             let page = scan::page(&session, source, scan).await?;
@@ -168,6 +167,17 @@ impl Reader {
         let page = self.read_on(session, page).await?;
         meter.answered(page.rows.len());
         Ok(page)
+    }
+
+    fn source<'a>(
+        &self,
+        id: TableId,
+        table: &'a Table,
+        expiry: Option<Expiry<'a>>,
+    ) -> scan::Source<'a> {
+        let number = catalogue::number(id).unwrap_or(-1);
+        let shards = self.nodes.shards();
+        scan::Source { id, number, placement: &table.placement, expiry, shards }
     }
 
     /// A connection for reading ranges of which this is the first.
@@ -192,9 +202,8 @@ impl Reader {
         trust: bool,
     ) -> Result<WalkPage, StoreError> {
         let known = self.current(table, trust).await?;
-        let number = catalogue::number(table).unwrap_or(-1);
         let expiry = self.expiry(&known);
-        let source = scan::Source { id: table, number, placement: &known.placement, expiry };
+        let source = self.source(table, &known, expiry);
         let only = if let [range] = &walk.ranges[..] { Some(range) } else { None };
         let (session, meter) = self.session_for(source, only).await?;
         let page = |session| async move { scan::walk(&session, source, walk).await };
@@ -210,9 +219,7 @@ impl Reader {
         bound: u64,
     ) -> Result<u64, StoreError> {
         let known = self.known(table).await.map_err(Fault::of_a_read)?.table;
-        let number = catalogue::number(table).unwrap_or(-1);
-        let placement = &known.placement;
-        let source = scan::Source { id: table, number, placement, expiry: None };
+        let source = self.source(table, &known, None);
         let (Extent::Keys(ranges) | Extent::Entries(_, ranges)) = extent;
         let only = if let [range] = &ranges[..] { Some(range) } else { None };
         let (session, meter) = self.session_for(source, only).await?;

@@ -4,8 +4,11 @@
 //! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
 //! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
 //! So is a page that is read through indexes (`through`), or in the order of one (`walk`).
+//!
+//! What is spread over the shards of a cluster is read in two steps (`spread`): where a page ends, then its rows.
 
 mod cut;
+mod spread;
 mod through;
 mod walk;
 mod weigh;
@@ -44,6 +47,15 @@ pub(crate) struct Source<'a> {
     pub(crate) placement: &'a Placement,
     /// What has expired is not there.
     pub(crate) expiry: Option<Expiry<'a>>,
+    /// How many shards of a cluster its partitions are on; none without one.
+    pub(crate) shards: usize,
+}
+
+impl Source<'_> {
+    /// Whether the rows of the range are on several shards.
+    fn is_spread(&self, range: &KeyRange) -> bool {
+        self.shards > 0 && key::partition(range).is_none()
+    }
 }
 
 /// A page in the making.
@@ -81,7 +93,8 @@ pub(crate) async fn page(
     let mut draft = Draft::new(scan);
     let steps = steps(scan);
     let every = scan.filter.is_none() && source.expiry.is_none();
-    let one_statement = steps.len() <= 1 && every && scan.take == Take::Entities;
+    let whole = !steps.iter().any(|step| step.is_spread(source));
+    let one_statement = steps.len() <= 1 && every && whole && scan.take == Take::Entities;
     if one_statement {
         for step in steps {
             session.whole(draft.run(session, source, step)).await?;
@@ -118,6 +131,12 @@ pub(crate) async fn page_within(
 enum Step<'a> {
     Range(&'a KeyRange),
     Points(Vec<EntityKey>),
+}
+
+impl Step<'_> {
+    fn is_spread(&self, source: Source<'_>) -> bool {
+        matches!(self, Self::Range(range) if source.is_spread(range))
+    }
 }
 
 /// Points that follow each other are asked for together.
@@ -172,6 +191,9 @@ impl<'a> Draft<'a> {
     ) -> Result<bool, Fault> {
         match step {
             Step::Points(points) => self.points(session, source, &points).await,
+            Step::Range(range) if self.through.is_none() && source.is_spread(range) => {
+                self.spread(session, source, range).await
+            }
             Step::Range(range) if self.is_judged() || source.expiry.is_some() => {
                 self.filtered(session, source, range).await
             }
@@ -482,6 +504,12 @@ fn from(
     limit: i64,
     parameters: &mut Parameters,
 ) -> String {
+    let within = within("e", source, range, parameters);
+    format!("{within} ORDER BY {} LIMIT {limit}", order("e", direction))
+}
+
+/// The rows of a range under this name, in any order. The first parameter is the table.
+fn within(row: &str, source: Source<'_>, range: &KeyRange, parameters: &mut Parameters) -> String {
     parameters.push(source.number, Type::INT8);
     let mut place = |position: &DbPosition| {
         let prefix = parameters.push(position.prefix.clone(), Type::BYTEA);
@@ -493,17 +521,20 @@ fn from(
     let home = match key::partition(range) {
         Some(partition) => {
             let home = key::home(source.id, source.placement, partition);
-            format!("AND e.dk = {}", parameters.push(home, Type::INT8))
+            format!("AND {row}.dk = {}", parameters.push(home, Type::INT8))
         }
         None => String::new(),
     };
-    let order = match direction {
-        Direction::Ascending => "e.kp, e.rest",
-        Direction::Descending => "e.kp DESC, e.rest DESC",
-    };
     format!(
-        "FROM rowhouse.entities e WHERE e.tid = $1 {home}
-         AND (e.kp, e.rest) >= {start} AND (e.kp, e.rest) < {end} AND {LIVE}
-         ORDER BY {order} LIMIT {limit}"
+        "FROM rowhouse.entities {row} WHERE {row}.tid = $1 {home}
+         AND ({row}.kp, {row}.rest) >= {start} AND ({row}.kp, {row}.rest) < {end} AND {LIVE}"
     )
+}
+
+/// The order of keys, for rows of this name.
+fn order(row: &str, direction: Direction) -> String {
+    match direction {
+        Direction::Ascending => format!("{row}.kp, {row}.rest"),
+        Direction::Descending => format!("{row}.kp DESC, {row}.rest DESC"),
+    }
 }

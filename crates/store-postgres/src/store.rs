@@ -690,7 +690,7 @@ impl Store for PostgresStore {
     }
 
     async fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
-        Ok(Box::new(Frozen::take(self.reader.nodes.first(), self.now()).await?))
+        Ok(Box::new(Frozen::take(&self.reader.nodes, self.now()).await?))
     }
 
     async fn keep_changes(&self, retention: Option<Duration>) -> Result<(), StoreError> {
