@@ -373,11 +373,19 @@ impl Asking {
             )
         };
         let answers = tokio::time::timeout(2 * PATIENCE, asked).await;
-        let (a, b, c, d, e, f, g) = answers.expect("no request waits for ever");
-        let reads = [outcome(a), outcome(b), outcome(c), outcome(d), outcome(e)];
-        assert!(!reads.contains(&Outcome::Unknown), "{reads:?}");
-        let [a, b, c, d, e] = reads;
-        [a, b, c, d, e, outcome(f), outcome(g)]
+        let (get, scan, tables, peek, accounts, insert, create) =
+            answers.expect("no request waits for ever");
+        let outcomes = [
+            outcome(get),
+            outcome(scan),
+            outcome(tables),
+            outcome(peek),
+            outcome(accounts),
+            outcome(insert),
+            outcome(create),
+        ];
+        assert!(!outcomes[..5].contains(&Outcome::Unknown), "{outcomes:?}");
+        outcomes
     }
 
     /// Asks until everything is done.

@@ -186,7 +186,8 @@ fn reads_that_are_held_up_do_not_wait_behind_each_other_for_long() {
     });
 }
 
-/// To ask again would be more work for a database that has too much of it.
+/// To ask again would be more work for a database that has too much of it. One that comes later closes the lane, and sends
+/// nobody away from there.
 #[test]
 fn a_slow_database_is_not_asked_twice() {
     common::run(async {
@@ -194,14 +195,17 @@ fn a_slow_database_is_not_asked_twice() {
         let locker = Locker::connect(&url).await;
         locker.lock_table().await;
         let (began, reads) = (Instant::now(), begin(&store, table, 4));
+        tokio::time::sleep(3 * SLOW).await;
+        let later = begin(&store, table, 1);
         while began.elapsed() < BESIDE_OTHERS / 2 {
             let asked = held_up(&url);
             let late = BESIDE_OTHERS <= began.elapsed();
-            assert!(asked <= 1 || late, "the others are sent, and wait behind the first");
+            assert!(asked <= 2 || late, "the others are sent, and wait behind the first");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         locker.release().await;
         reads.await.expect("all were answered");
+        later.await.expect("it was answered");
     });
 }
 
