@@ -3,12 +3,13 @@
 //! Such a read is done before whoever waits for it is awake. Sent behind one another on a few connections, without
 //! waiting for the answers in between, reads cost both sides fewer system calls, and the database fewer processes to
 //! wake. Answers come in the order of the questions, so nothing that takes long belongs here: no scan, no write. Where a
-//! read does, nobody comes behind it any more: the lane is closed for a while, and its connection is given back when those who
-//! are on it have their answers. So a database that is slow, because of its disk, of a lock or of too much work, is asked as if
-//! there were no lanes, and nothing is asked twice because of that.
+//! read does, nobody comes behind it any more: a lane that has not answered for [`SLOW`], or answered a read later than that, is
+//! closed for a while, and its connection is given back when those who are on it have their answers. So a database that is
+//! slow, because of its disk, of a lock or of too much work, is asked as if there were no lanes. Closing a lane sends nobody away
+//! from it, so nothing is asked twice because of that; a read leaves by itself when it has waited for
+//! [`crate::reader::BESIDE_OTHERS`].
 
 use crate::pool::Session;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,25 +19,39 @@ const ONE_OF: usize = 4;
 const FILL: usize = 4;
 /// Reads on one connection at most.
 const DEPTH: usize = 16;
-/// A read that takes longer closes its lane.
+/// A lane is closed when a read takes longer, or is about to.
 const SLOW: Duration = Duration::from_millis(100);
 /// How long a lane stays closed.
 const CLOSED_FOR: Duration = Duration::from_secs(1);
+/// How long others leave it to one read to make a connection for a lane that has none.
+const MADE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connections of a pool that are shared, as many as there are lanes at most.
 #[derive(Debug)]
-pub(crate) struct Lanes(Vec<Lane>);
+pub(crate) struct Lanes(Mutex<State>);
 
-#[derive(Debug, Default)]
-struct Lane {
-    reads: AtomicUsize,
-    state: Mutex<State>,
+#[derive(Debug)]
+struct State {
+    lanes: Vec<Lane>,
+    /// No connection is shared any more.
+    has_ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    session: Option<Arc<Session>>,
+struct Lane {
+    line: Option<Line>,
     closed_until: Option<Instant>,
+    /// When a read was sent to make a connection for it.
+    made_since: Option<Instant>,
+}
+
+/// The connection of a lane, and who is on it.
+#[derive(Debug)]
+struct Line {
+    session: Arc<Session>,
+    reads: usize,
+    /// When it last answered, or had nothing to answer.
+    progress: Instant,
 }
 
 /// A read's place on a shared connection. One that is slow, or is left without an answer, closes the lane: what comes behind it
@@ -53,40 +68,60 @@ pub(crate) struct Shared {
 impl Lanes {
     /// Those of a pool of so many connections; none if it is small.
     pub(crate) fn of(connections: usize) -> Arc<Self> {
-        Arc::new(Self((0..connections / ONE_OF).map(|_| Lane::default()).collect()))
+        let lanes = (0..connections / ONE_OF).map(|_| Lane::default()).collect();
+        Arc::new(Self(Mutex::new(State { lanes, has_ended: false })))
     }
 
-    /// A place beside others. None if all are taken, and if a lane could have one more connection.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Shared> {
-        let mut least: Option<(usize, usize, Arc<Session>)> = None;
-        for (at, lane) in self.0.iter().enumerate() {
-            let mut state = lane.state();
-            if state.is_closed() {
+    /// A place beside others. None if all are taken, and for one of those who find all lanes busy and one without a connection, if
+    /// there is one to spare: whoever has it may offer it.
+    pub(crate) fn enter(self: &Arc<Self>, is_one_spare: impl FnOnce() -> bool) -> Option<Shared> {
+        let now = Instant::now();
+        let mut state = self.state();
+        let mut least: Option<(usize, usize)> = None;
+        let mut empty = None;
+        for (at, lane) in state.lanes.iter_mut().enumerate() {
+            if lane.is_closed(now) {
                 continue;
             }
-            state.session.take_if(|session| !session.is_open());
-            let session = Arc::clone(state.session.as_ref()?);
-            drop(state);
-            let reads = lane.reads.load(Ordering::Relaxed);
-            if least.as_ref().is_none_or(|(fewest, ..)| reads < *fewest) {
-                least = Some((reads, at, session));
+            let Some(line) = &lane.line else {
+                empty = empty.or((!lane.is_being_made(now)).then_some(at));
+                continue;
+            };
+            if least.is_none_or(|(fewest, _)| line.reads < fewest) {
+                least = Some((line.reads, at));
             }
-            if reads < FILL {
+            if line.reads < FILL {
                 break;
             }
         }
-        let (_, at, session) = least.filter(|(reads, ..)| *reads < DEPTH)?;
-        self.0[at].reads.fetch_add(1, Ordering::Relaxed);
-        let (lanes, began) = (Arc::clone(self), Instant::now());
-        Some(Shared { session, lanes, at, began, answered: false })
+        let (reads, at) = least.filter(|(reads, _)| *reads < DEPTH)?;
+        if FILL <= reads
+            && let Some(empty) = empty
+            && is_one_spare()
+        {
+            state.lanes[empty].made_since = Some(now);
+            return None;
+        }
+        let line = state.lanes[at].line.as_mut()?;
+        if line.reads == 0 {
+            line.progress = now;
+        }
+        line.reads += 1;
+        let (session, lanes) = (Arc::clone(&line.session), Arc::clone(self));
+        Some(Shared { session, lanes, at, began: now, answered: false })
     }
 
     /// Makes a connection a shared one if a lane has none; it is given back otherwise.
     pub(crate) fn offer(&self, session: Session) {
-        for lane in &self.0 {
-            let mut state = lane.state();
-            if !state.is_closed() && state.session.is_none() {
-                state.session = Some(Arc::new(session));
+        let now = Instant::now();
+        let mut state = self.state();
+        if state.has_ended {
+            return;
+        }
+        for lane in &mut state.lanes {
+            if !lane.is_closed(now) && lane.line.is_none() {
+                lane.line = Some(Line { session: Arc::new(session), reads: 0, progress: now });
+                lane.made_since = None;
                 return;
             }
         }
@@ -94,30 +129,49 @@ impl Lanes {
 
     /// How many connections are shared by nobody at the moment.
     pub(crate) fn idle(&self) -> usize {
-        let is_idle = |lane: &&Lane| {
-            lane.reads.load(Ordering::Relaxed) == 0 && lane.state().session.is_some()
-        };
-        self.0.iter().filter(is_idle).count()
+        let is_idle = |lane: &&Lane| lane.line.as_ref().is_some_and(|line| line.reads == 0);
+        self.state().lanes.iter().filter(is_idle).count()
     }
 
-    /// Gives the connections back.
-    pub(crate) fn clear(&self) {
-        for lane in &self.0 {
-            lane.state().session = None;
+    /// Gives the connections back, and takes no others.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        for lane in &mut state.lanes {
+            lane.line = None;
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Lane {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether nobody may come. Closes it if its connection is stuck, and takes one away that is lost.
+    fn is_closed(&mut self, now: Instant) -> bool {
+        if self.line.as_ref().is_some_and(|line| line.is_stuck(now)) {
+            self.close(now);
+        }
+        self.line.take_if(|line| !line.session.is_open());
+        self.closed_until.take_if(|until| *until <= now);
+        self.closed_until.is_some()
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.line = None;
+        self.closed_until = Some(now + CLOSED_FOR);
+    }
+
+    fn is_being_made(&self, now: Instant) -> bool {
+        self.made_since.is_some_and(|since| now.duration_since(since) < MADE_WITHIN)
     }
 }
 
-impl State {
-    fn is_closed(&mut self) -> bool {
-        self.closed_until.take_if(|until| *until <= Instant::now());
-        self.closed_until.is_some()
+impl Line {
+    /// Whether those who wait for an answer have waited too long for the next one.
+    fn is_stuck(&self, now: Instant) -> bool {
+        0 < self.reads && SLOW < now.duration_since(self.progress)
     }
 }
 
@@ -134,15 +188,15 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let lane = &self.lanes.0[self.at];
-        lane.reads.fetch_sub(1, Ordering::Relaxed);
-        if self.answered && self.began.elapsed() < SLOW {
-            return;
-        }
-        let mut state = lane.state();
-        if state.session.as_ref().is_some_and(|session| Arc::ptr_eq(session, &self.session)) {
-            state.session = None;
-            state.closed_until = Some(Instant::now() + CLOSED_FOR);
+        let now = Instant::now();
+        let mut state = self.lanes.state();
+        let lane = &mut state.lanes[self.at];
+        let is_ours = |line: &&mut Line| Arc::ptr_eq(&line.session, &self.session);
+        let Some(line) = lane.line.as_mut().filter(is_ours) else { return };
+        line.reads -= 1;
+        line.progress = now;
+        if !self.answered || SLOW < now.duration_since(self.began) {
+            lane.close(now);
         }
     }
 }

@@ -122,6 +122,12 @@ impl Nodes {
         Ok((session, Meter::start(counters, kind)))
     }
 
+    /// As [`Nodes::session_at`], for what is counted already.
+    pub(crate) async fn session_again_at(&self, home: i64) -> Result<Session, StoreError> {
+        let map = self.map();
+        self.session_on(map.shard(home).and_then(|shard| map.holder(shard))).await
+    }
+
     /// As [`Nodes::session_at`], beside others: for reading one entity. None if there is no such connection at the moment.
     pub(crate) fn shared_at(&self, home: i64) -> Option<(Shared, Meter)> {
         let map = self.map();

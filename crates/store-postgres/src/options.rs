@@ -22,6 +22,8 @@ pub struct Options {
     /// How long a write is waited for before its outcome is unknown. The database limits a statement but not the
     /// commit, which waits for a synchronous standby for as long as that is away.
     pub write_within: Duration,
+    /// How long a read is waited for before the store is busy. The database limits a statement itself, unless it hangs.
+    pub read_within: Duration,
     /// Whose time decides which messages of queues are visible and which have expired.
     pub queue_clock: QueueClock,
 }
@@ -77,6 +79,8 @@ impl Options {
             patience: Duration::from_secs(2),
             // Longer than the database lets a statement wait for a lock, whose outcome is known.
             write_within: Duration::from_secs(15),
+            // Longer than a page may take, and than the database lets the statement run with which that ends.
+            read_within: Duration::from_secs(40),
             queue_clock: QueueClock::Database,
         }
     }

@@ -137,7 +137,13 @@ impl Pool {
 
     /// A connection that reads by key share, if there is one at the moment.
     pub(crate) fn shared(&self) -> Option<Shared> {
-        self.lanes.enter()
+        self.lanes.enter(|| self.has_spare())
+    }
+
+    /// Whether fewer connections are used and waited for than there can be.
+    fn has_spare(&self) -> bool {
+        let status = self.connections.status();
+        status.size + status.waiting < status.max_size + status.available
     }
 
     /// As [`Pool::session`], for whoever opens a store.
@@ -149,10 +155,10 @@ impl Pool {
         }
     }
 
-    /// Lends no more connections.
+    /// Lends no more connections; those that are lent are closed when they are given back.
     pub(crate) fn close(&self) {
         self.connections.close();
-        self.lanes.clear();
+        self.lanes.end();
     }
 
     /// Connections that are open, idle, and requests that wait for one.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a read waits for those before it, and for its answer, on a connection that it shares; then it asks again on one of its
-/// own. As long as others wait for a connection: a database that has too much to do is not asked twice.
-const BESIDE_OTHERS: Duration = Duration::from_secs(2);
+/// own. As long as others wait for a connection, so that a database that is merely slow is asked once.
+pub(crate) const BESIDE_OTHERS: Duration = Duration::from_secs(2);
 
 /// Reads on the connections to a database and its nodes, with a cache of accounts and tables.
 #[derive(Debug)]
@@ -48,18 +48,29 @@ impl Reader {
     where
         F: Future<Output = Result<T, Fault>>,
     {
-        match work(session).await {
-            Err(Fault::Lost(error)) => {
-                tracing::debug!(%error, "a connection was lost; reading again");
-                let session = self.nodes.first().session().await?;
-                work(session).await.map_err(Fault::of_a_read)
+        let read = async {
+            match work(session).await {
+                Err(Fault::Lost(error)) => {
+                    tracing::debug!(%error, "a connection was lost; reading again");
+                    let session = self.nodes.first().session().await?;
+                    work(session).await
+                }
+                Err(Fault::Rejected(_, Conflict::IndexNotFound)) if self.nodes.is_cluster() => {
+                    let session = self.nodes.first().session().await?;
+                    work(session).await
+                }
+                result => result,
             }
-            Err(Fault::Rejected(_, Conflict::IndexNotFound)) if self.nodes.is_cluster() => {
-                let session = self.nodes.first().session().await?;
-                work(session).await.map_err(Fault::of_a_read)
-            }
-            result => result.map_err(Fault::of_a_read),
-        }
+        };
+        self.in_time(read).await.map_err(Fault::of_a_read)
+    }
+
+    /// Waits for what only reads as long as a read is waited for.
+    pub(crate) async fn in_time<T>(
+        &self,
+        read: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        within(self.nodes.options().read_within, read).await
     }
 
     /// What is known of a table: for ever who it belongs to and where its partitions live, and otherwise what the
@@ -69,9 +80,11 @@ impl Reader {
             return Ok(table);
         }
         let read = self.cache.generation();
-        let session = self.nodes.first().session().await?;
-        let found = catalogue::table_of(&session, id).await?;
-        let known = found.ok_or(Conflict::TableNotFound)?;
+        let find = async {
+            let session = self.nodes.first().session().await?;
+            catalogue::table_of(&session, id).await
+        };
+        let known = self.in_time(find).await?.ok_or(Conflict::TableNotFound)?;
         self.cache.keep_table(read, &known);
         Ok(known)
     }
@@ -103,8 +116,8 @@ impl Reader {
         let key = &DbKey::new(key);
         let place = entity::Place { home, table: number, key };
         let found = match self.get_beside_others(place).await {
-            Some(found) => found?,
-            None => self.get_alone(place).await?,
+            Ok(found) => found?,
+            Err(counted) => self.get_alone(place, counted).await?,
         };
         if let (Some(expiry), Some(record)) = (self.expiry(&known), &found)
             && expiry.has_expired(record.as_ref())?
@@ -114,28 +127,38 @@ impl Reader {
         Ok(found)
     }
 
-    /// Reads on a connection that others read on, too. None if there is none, or if it was lost or is slow.
+    /// Reads on a connection that others read on, too. An error if there is none, or if it was lost or is slow; then the read is
+    /// counted by what this holds.
     async fn get_beside_others(
         &self,
         place: entity::Place<'_>,
-    ) -> Option<Result<Option<Record>, StoreError>> {
-        let (shared, meter) = self.nodes.shared_at(place.home)?;
+    ) -> Result<Result<Option<Record>, StoreError>, Option<Meter>> {
+        let (shared, meter) = self.nodes.shared_at(place.home).ok_or(None)?;
         let get = entity::get(shared.session(), place);
-        let read = tokio::time::timeout(BESIDE_OTHERS, get).await.ok()?;
+        let Ok(read) = tokio::time::timeout(BESIDE_OTHERS, get).await else {
+            return Err(Some(meter));
+        };
         shared.answered();
         match read {
-            Err(Fault::Lost(_)) => None,
-            Err(fault) => Some(Err(fault.of_a_read())),
+            Err(Fault::Lost(_)) => Err(Some(meter)),
+            Err(fault) => Ok(Err(fault.of_a_read())),
             Ok(found) => {
                 meter.answered(usize::from(found.is_some()));
-                Some(Ok(found))
+                Ok(Ok(found))
             }
         }
     }
 
-    /// Reads on a connection of its own, which others may share afterwards.
-    async fn get_alone(&self, place: entity::Place<'_>) -> Result<Option<Record>, StoreError> {
-        let (session, meter) = self.nodes.session_at(place.home, Kind::Read).await?;
+    /// Reads on a connection of its own, which others may share afterwards. It may be counted already.
+    async fn get_alone(
+        &self,
+        place: entity::Place<'_>,
+        counted: Option<Meter>,
+    ) -> Result<Option<Record>, StoreError> {
+        let (session, meter) = match counted {
+            Some(meter) => (self.nodes.session_again_at(place.home).await?, meter),
+            None => self.nodes.session_at(place.home, Kind::Read).await?,
+        };
         let get = |session: Session| async move {
             let found = entity::get(&session, place).await?;
             session.share();
@@ -339,4 +362,17 @@ impl Reader {
     pub(crate) async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {
         self.read(|session| async move { catalogue::accounts(&session).await }).await
     }
+}
+
+/// Waits so long for what writes nothing. The connection is closed then instead of given back: a database may hang without
+/// closing it, and without ending the statement.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    read: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    if let Ok(result) = tokio::time::timeout(limit, read).await {
+        return result;
+    }
+    tracing::warn!("the database did not answer a read in time");
+    Err(StoreError::Busy.into())
 }

@@ -17,7 +17,7 @@ use crate::pool::{self, Pool, Session};
 use crate::queue::floor::Floors;
 use crate::queue::write::Context;
 use crate::queue::{self, Now};
-use crate::reader::Reader;
+use crate::reader::{Reader, within};
 use crate::ticks::Tick;
 use crate::{catalogue, log, rights, schema, statement, status, sweep};
 use async_trait::async_trait;
@@ -191,7 +191,8 @@ impl PostgresStore {
     /// within two seconds is shown as unreachable.
     pub async fn cluster(&self) -> Result<ClusterStatus, StoreError> {
         let (_, holder) = self.membership.identity();
-        status::of(&self.reader.nodes, holder).await.map_err(Fault::of_a_read)
+        let status = status::of(&self.reader.nodes, holder);
+        self.reader.in_time(status).await.map_err(Fault::of_a_read)
     }
 
     /// Kept while something is written; refused once the store closes, or is no longer alone if it has to be.
@@ -239,7 +240,7 @@ impl PostgresStore {
         let changed = self.in_time(catalogue::change(session, work)).await;
         self.reader.cache.forget();
         let (version, result) = changed.map_err(Fault::of_a_write)?;
-        let announced = self.membership.announce(version).await;
+        let announced = within(self.write_within, self.membership.announce(version)).await;
         match result {
             Ok(done) => announced.map(|()| done).map_err(Fault::after_a_write),
             Err(refusal) => {
@@ -460,7 +461,8 @@ impl Store for PostgresStore {
         if commands.is_empty() && messages.is_empty() {
             return Ok(Committed { sequence: 0, timestamps: Vec::new(), messages: Vec::new() });
         }
-        let (commands, indexed) = self.locate(commands).await.map_err(Fault::of_a_read)?;
+        let located = within(self.write_within, self.locate(commands)).await;
+        let (commands, indexed) = located.map_err(Fault::of_a_read)?;
         let clearing = queue::clear::begin(commands.is_empty(), &messages);
         let meaning = self.begin_to_clear(clearing).await?;
         let commit = self.commit_located(&commands, indexed.as_ref(), &messages);

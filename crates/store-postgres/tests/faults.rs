@@ -3,15 +3,16 @@
 
 mod common;
 
-use common::{command, database, key, n, name, number, page, scan_all};
+use common::{Stopped, command, database, key, n, name, number, page, scan_all};
 use rowhouse_env::{SystemClock, SystemRandom};
 use rowhouse_store::{
-    AccountId, Batch, Command, Condition, Placement, Store, StoreError, TableId, Write,
+    AccountId, Batch, Command, Condition, Placement, QueueId, Store, StoreError, TableId, Write,
 };
 use rowhouse_store_postgres::{OpenError, Options, PostgresStore};
 use rowhouse_testkit::TestPostgres;
 use rowhouse_types::TableName;
 use std::collections::BTreeMap;
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -330,6 +331,113 @@ fn a_standby_that_is_away_holds_no_write_for_ever() {
     let first = runtime.block_on(store.get(table, &key("p", "first")));
     assert!(first.expect("reads go on").is_some(), "the database had committed it");
     runtime.block_on(store.close()).expect("it closes");
+}
+
+/// What is asked of a database that may hang.
+struct Asking {
+    store: PostgresStore,
+    account: AccountId,
+    table: TableId,
+    queue: QueueId,
+    turn: AtomicUsize,
+}
+
+impl Asking {
+    async fn new(options: Options) -> Self {
+        let store = PostgresStore::open(options, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let store = store.await.expect("the store opens");
+        let account = common::account(&store).await;
+        let table = store.create_table(account, &name("Things"), Placement::default()).await;
+        let queue = "jobs".parse().expect("a legal name");
+        let queue = store.create_queue(account, &queue, Vec::new()).await.expect("it is new").id;
+        let table = table.expect("the table is new").id;
+        Self { store, account, table, queue, turn: AtomicUsize::new(0) }
+    }
+
+    /// Requests of every kind at once, none of which may wait for ever.
+    async fn ask(&self) -> [Outcome; 7] {
+        let Self { store, account, table, queue, turn } = self;
+        let turn = turn.fetch_add(1, Ordering::SeqCst).to_string();
+        let key = key("p", &turn);
+        let insert = command(*table, &key, Condition::Absent, Write::Put(number(1)));
+        let name = name(&format!("Table{turn}"));
+        let asked = async {
+            tokio::join!(
+                store.get(*table, &key),
+                store.scan(*table, scan_all()),
+                store.tables(*account, None, 10),
+                store.peek(*queue, 1),
+                store.accounts(),
+                store.commit(Batch::of(insert)),
+                store.create_table(*account, &name, Placement::default()),
+            )
+        };
+        let answers = tokio::time::timeout(2 * PATIENCE, asked).await;
+        let (get, scan, tables, peek, accounts, insert, create) =
+            answers.expect("no request waits for ever");
+        let outcomes = [
+            outcome(get),
+            outcome(scan),
+            outcome(tables),
+            outcome(peek),
+            outcome(accounts),
+            outcome(insert),
+            outcome(create),
+        ];
+        assert!(!outcomes[..5].contains(&Outcome::Unknown), "{outcomes:?}");
+        outcomes
+    }
+
+    /// Asks until everything is done.
+    async fn ask_until_done(&self) {
+        let began = Instant::now();
+        loop {
+            let outcomes = self.ask().await;
+            if outcomes == [Outcome::Done; 7] {
+                return;
+            }
+            assert!(began.elapsed() < 6 * RECOVERY, "{outcomes:?}");
+        }
+    }
+}
+
+/// A process that is stopped, as one whose disk hangs, takes what is sent to it and does not answer: no limit of the database
+/// nor of the network ends that.
+#[test]
+fn a_database_that_hangs_holds_no_request_for_ever() {
+    let (runtime, server) = (runtime(), TestPostgres::start());
+    let limit = Duration::from_secs(1);
+    let options = Options {
+        connections: 4,
+        read_within: limit,
+        write_within: limit,
+        ..Options::new(server.create_database())
+    };
+    let lines = |text: String| text.lines().map(|line| line.trim().to_owned()).collect();
+    runtime.block_on(async {
+        let asking = Asking::new(options).await;
+        asking.ask_until_done().await;
+        // All connections but those of the lease, which may hold a lock just then.
+        let sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rowhouse' \
+                   AND query NOT LIKE '%rowhouse.servers%' AND query NOT LIKE '%rowhouse.catalogue%'";
+        let some = Stopped::new(lines(server.execute("postgres", sql)));
+        // On others, for nobody gets one again that did not answer.
+        asking.ask_until_done().await;
+        drop(some);
+        let parent = server.pid().to_string();
+        let first = Stopped::new(vec![parent.clone()]);
+        let children = process::Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output();
+        let children = String::from_utf8(children.expect("ps can be run").stdout);
+        let all = Stopped::new(lines(children.expect("numbers are ASCII")));
+        for _ in 0..2 {
+            let outcomes = asking.ask().await;
+            assert!(!outcomes.contains(&Outcome::Done), "{outcomes:?}");
+        }
+        assert!(asking.store.ready().is_err(), "it says so");
+        drop((all, first));
+        asking.ask_until_done().await;
+        asking.store.close().await.expect("it closes");
+    });
 }
 
 /// A lone statement may have been committed where the work was done; a transaction had not come to its commit, and a

@@ -58,6 +58,46 @@ fn what_servers_ask_for_is_summed_while_they_are_there() {
     });
 }
 
+/// Its connection, which it shares, does not answer; so it asks on another.
+#[test]
+fn a_read_that_asks_again_is_counted_once() {
+    common::run(async {
+        let server = TestPostgres::shared();
+        let url = server.create_database();
+        let store = open(&url).await;
+        let table = table(&*store).await;
+        let key = key("p", "r");
+        write(&*store, put(table, &key, number(1))).await;
+        let get = async || store.get(table, &key).await.expect("the read succeeds");
+        assert!(get().await.is_some());
+        let connected = tokio_postgres::connect(&url, tokio_postgres::NoTls).await;
+        let (client, connection) = connected.expect("the database can be reached");
+        tokio::spawn(connection);
+        let lock = "BEGIN; LOCK TABLE rowhouse.entities IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("nobody holds it for long");
+        let (found, ()) = tokio::join!(get(), async {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            client.batch_execute("ROLLBACK").await.expect("the connection is there");
+        });
+        assert!(found.is_some());
+        let answered = server.execute(database(&url), "SELECT now()");
+        let sql = format!(
+            "SELECT reads = rows_read, at > '{answered}' FROM rowhouse.load
+             WHERE shard = 0 AND reads > 0"
+        );
+        let began = Instant::now();
+        loop {
+            let published = server.execute(database(&url), &sql);
+            assert!(!published.starts_with('f'), "more reads than entities");
+            if published == "t|t" {
+                break;
+            }
+            assert!(began.elapsed() < WITHIN, "waited in vain");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
 #[test]
 fn a_database_is_a_node_with_one_shard() {
     common::run(async {

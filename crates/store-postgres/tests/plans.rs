@@ -1,18 +1,20 @@
 //! How PostgreSQL runs what the engine sends, seen in the plans that it logs: entities are found by the primary key,
-//! and a page reads little more than it returns, on a table with statistics and on one without. So does one that is read
+//! what concerns one of them is one statement whether or not its condition holds, and a page reads little more than it returns, on a table with statistics and on one without. So does one that is read
 //! through an index.
 
 mod common;
 
-use common::{command, commit, database, filter, key, number, open, page, put, scan_of, table};
+use common::{
+    command, commit, database, filter, key, number, open, page, put, refused, scan_of, table,
+};
 use rowhouse_query::index::{Span, entry};
 use rowhouse_store::conformance::indexed::{index_of, only, ready, walk_of, walk_page};
 use rowhouse_store::{
-    Batch, Condition, Lookup, Message, MessageAction, Scan, Store, TableId, Walk, Write,
+    Batch, Condition, Conflict, Lookup, Message, MessageAction, Scan, Store, TableId, Walk, Write,
 };
 use rowhouse_store_postgres::PostgresStore;
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::{Direction, EntityKey, Etag, KeyRange, Position, Row};
+use rowhouse_types::{Direction, EntityKey, Etag, KeyRange, Position, Row, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,15 +30,19 @@ const PAGE: usize = 100;
 /// Rows that a page may read beyond those that it returns.
 const BEYOND: usize = 64;
 
-/// Logs every plan with the rows that each part gave. Statistics are only ever made by the test.
+/// Logs every statement, and every plan with the rows that each part gave. Statistics are only ever made by the test.
 const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "off"),
     ("autovacuum", "off"),
+    ("log_statement", "all"),
     ("session_preload_libraries", "auto_explain"),
     ("auto_explain.log_min_duration", "0"),
     ("auto_explain.log_analyze", "on"),
     ("auto_explain.log_timing", "off"),
 ];
+
+/// How a transaction that writes entities begins.
+const TRANSACTION: &str = "LOCK TABLE rowhouse.entities";
 
 /// A large table, on a server that logs its plans.
 struct Fixture {
@@ -79,6 +85,26 @@ impl Fixture {
     /// Checks every statement on entities that the work sends, which it does several times.
     async fn check(&self, check: impl Fn(&str), work: impl AsyncFn(usize)) {
         for plan in self.plans(work).await {
+            check(&plan);
+        }
+    }
+
+    /// As [`Fixture::check`], of work that is to be one statement each time.
+    async fn check_one(&self, check: impl Fn(&str), work: impl AsyncFn(usize)) {
+        let before = self.server.log().len();
+        for turn in 0..TIMES {
+            work(turn).await;
+        }
+        // Whatever was answered before is logged before.
+        let last = format!("SELECT 'after {before}'");
+        self.server.execute(database(&self.url), &last);
+        let log = self.server.log();
+        let log = &log[before..];
+        assert!(log.contains(&last), "statements are logged");
+        let plans = plans_in(log);
+        assert_eq!(plans.len(), TIMES, "one statement each time:\n{}", plans.join("\n"));
+        assert!(!log.contains(TRANSACTION), "no transaction");
+        for plan in plans {
             check(&plan);
         }
     }
@@ -260,20 +286,52 @@ async fn points(fixture: &Fixture) {
     let reads = async |turn| {
         read(turn).await;
     };
-    fixture.check(check_point, reads).await;
-    fixture.check(check_point, async |turn| write(turn, tag, Write::Put(number(2))).await).await;
-    let exists = Condition::Exists;
-    fixture
-        .check(check_point, async |turn| write(turn, exists, Write::Merge(number(3))).await)
-        .await;
-    let any = Condition::Any;
-    fixture.check(check_upsert, async |turn| write(turn, any, Write::Put(number(4))).await).await;
-    fixture.check(check_upsert, async |turn| write(turn, any, Write::Merge(number(5))).await).await;
-    fixture.check(check_point, async |turn| write(turn, exists, Write::Delete).await).await;
-    let absent = Condition::Absent;
-    fixture
-        .check(check_upsert, async |turn| write(turn, absent, Write::Put(number(6))).await)
-        .await;
+    fixture.check_one(check_point, reads).await;
+    let (exists, any, absent) = (Condition::Exists, Condition::Any, Condition::Absent);
+    let (new, patch) = (|| Write::Put(number(2)), || Write::Merge(number(3)));
+    fixture.check_one(check_point, async |turn| write(turn, tag, new()).await).await;
+    fixture.check_one(check_point, async |turn| write(turn, exists, patch()).await).await;
+    fixture.check_one(check_upsert, async |turn| write(turn, any, new()).await).await;
+    fixture.check_one(check_upsert, async |turn| write(turn, any, patch()).await).await;
+    fixture.check_one(check_point, async |turn| write(turn, exists, Write::Delete).await).await;
+    fixture.check_one(check_upsert, async |turn| write(turn, absent, new()).await).await;
+}
+
+/// As [`points`], where the condition does not hold.
+async fn refused_points(fixture: &Fixture) {
+    let Fixture { store, table, .. } = fixture;
+    let write = async |key: &EntityKey, condition, write, reason| {
+        let done = commit(&**store, vec![command(*table, key, condition, write)]).await;
+        assert_eq!(refused(done).err(), Some(reason));
+    };
+    let none = |turn: usize| key("p07", &format!("none{turn}"));
+    let reads = async |turn| {
+        let found = store.get(*table, &none(turn)).await.expect("the read succeeds");
+        assert!(found.is_none());
+    };
+    fixture.check_one(check_point, reads).await;
+    let (exists, absent) = (Condition::Exists, Condition::Absent);
+    let tag = Condition::Matches(Etag::new(Timestamp::EDM_MIN));
+    let writes = [Write::Put(number(2)), Write::Merge(number(3)), Write::Delete];
+    for change in &writes {
+        for condition in [exists, tag] {
+            let not_found = async |turn| {
+                let reason = Conflict::EntityNotFound;
+                write(&none(turn), condition, change.clone(), reason).await;
+            };
+            fixture.check_one(check_point, not_found).await;
+        }
+        let not_met = async |turn| {
+            write(&some(turn), tag, change.clone(), Conflict::ConditionNotMet).await;
+        };
+        fixture.check_one(check_point, not_met).await;
+    }
+    for change in &writes[..2] {
+        let there = async |turn| {
+            write(&some(turn), absent, change.clone(), Conflict::EntityExists).await;
+        };
+        fixture.check_one(check_upsert, there).await;
+    }
 }
 
 async fn batches(fixture: &Fixture) {
@@ -368,6 +426,7 @@ async fn lookups(fixture: &Fixture, analyzed: bool) {
 async fn every_statement(analyzed: bool) {
     let fixture = Fixture::new(analyzed).await;
     points(&fixture).await;
+    refused_points(&fixture).await;
     batches(&fixture).await;
     pages(&fixture).await;
     lookups(&fixture, analyzed).await;

@@ -71,28 +71,32 @@ async fn on_each<F: Future<Output = ()> + Send + 'static>(
 #[test]
 fn increments_by_etag_lose_nothing() {
     common::run(async {
-        const EACH: usize = 15;
-        let (stores, table) = servers(3).await;
-        let keys = [key("p", "1"), key("p", "2"), key("q", "1")];
-        for key in &keys {
-            write(&*stores[0], put(table, key, number(0))).await;
-        }
-        let shared = keys.clone();
-        on_each(&stores, 2, move |store, worker| {
-            let keys = shared.clone();
-            async move {
-                for turn in 0..EACH {
-                    increment(&store, table, &keys[(turn + worker) % keys.len()]).await;
-                }
-            }
-        })
-        .await;
-        let mut sum = 0;
-        for key in &keys {
-            sum += n(&get(&stores[1], table, key).await.expect("it is there"));
-        }
-        assert_eq!(usize::try_from(sum), Ok(EACH * 2 * stores.len()));
+        increments(servers(3).await).await;
+        increments(skewed_servers().await).await;
     });
+}
+
+async fn increments((stores, table): (Vec<Arc<PostgresStore>>, TableId)) {
+    const EACH: usize = 15;
+    let keys = [key("p", "1"), key("p", "2"), key("q", "1")];
+    for key in &keys {
+        write(&*stores[0], put(table, key, number(0))).await;
+    }
+    let shared = keys.clone();
+    on_each(&stores, 2, move |store, worker| {
+        let keys = shared.clone();
+        async move {
+            for turn in 0..EACH {
+                increment(&store, table, &keys[(turn + worker) % keys.len()]).await;
+            }
+        }
+    })
+    .await;
+    let mut sum = 0;
+    for key in &keys {
+        sum += n(&get(&stores[1], table, key).await.expect("it is there"));
+    }
+    assert_eq!(usize::try_from(sum), Ok(EACH * 2 * stores.len()));
 }
 
 /// Reads, adds one and writes under the condition that nobody else has, until it succeeds.
@@ -115,28 +119,32 @@ const WHOLE: i64 = 300;
 /// Batches move amounts between entities, count themselves, and let a pair of others come and go.
 #[test]
 fn batches_are_seen_whole_and_in_one_order() {
-    const EACH: usize = 10;
     common::run(async {
-        let (stores, table) = servers(3).await;
-        let mut first = vec![put(table, &key("p", "count"), number(0))];
-        for row in ["a", "b", "c"] {
-            first.push(put(table, &key("p", row), number(WHOLE / 3)));
-        }
-        commit(&*stores[0], first).await.expect("the batch succeeds");
-        let done = Arc::new(AtomicBool::new(false));
-        let reader = tokio::spawn(watch_batches(Arc::clone(&stores[2]), table, Arc::clone(&done)));
-        on_each(&stores, 2, |store, worker| async move {
-            for turn in 0..EACH {
-                transfer(&store, table, worker + turn).await;
-            }
-        })
-        .await;
-        done.store(true, Ordering::SeqCst);
-        assert!(reader.await.expect("the reader does not panic") > 0);
-        let rows = by_row(&page(&*stores[1], table, scan_all()).await);
-        check_whole(&rows);
-        assert_eq!(usize::try_from(n(&rows["count"])), Ok(EACH * 2 * stores.len()));
+        move_amounts(servers(3).await).await;
+        move_amounts(skewed_servers().await).await;
     });
+}
+
+async fn move_amounts((stores, table): (Vec<Arc<PostgresStore>>, TableId)) {
+    const EACH: usize = 10;
+    let mut first = vec![put(table, &key("p", "count"), number(0))];
+    for row in ["a", "b", "c"] {
+        first.push(put(table, &key("p", row), number(WHOLE / 3)));
+    }
+    commit(&*stores[0], first).await.expect("the batch succeeds");
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = tokio::spawn(watch_batches(Arc::clone(&stores[2]), table, Arc::clone(&done)));
+    on_each(&stores, 2, |store, worker| async move {
+        for turn in 0..EACH {
+            transfer(&store, table, worker + turn).await;
+        }
+    })
+    .await;
+    done.store(true, Ordering::SeqCst);
+    assert!(reader.await.expect("the reader does not panic") > 0);
+    let rows = by_row(&page(&*stores[1], table, scan_all()).await);
+    check_whole(&rows);
+    assert_eq!(usize::try_from(n(&rows["count"])), Ok(EACH * 2 * stores.len()));
 }
 
 /// A batch is there as a whole or not at all.
@@ -322,36 +330,42 @@ type Answered = Mutex<Vec<(TableId, String)>>;
 #[test]
 fn tables_come_and_go_under_writers() {
     common::run(async {
-        let url = new_database();
-        let (owner, other) = (open(&url).await, open(&url).await);
-        let account = account(&*owner).await;
-        let name = name("Things");
-        let mut current = create(&owner, account, &name).await;
-        let answered: Arc<Answered> = Arc::default();
-        let done = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..3)
-            .map(|writer| {
-                let (store, answered) = (Arc::clone(&other), Arc::clone(&answered));
-                tokio::spawn(write_by_name(store, account, writer, answered, Arc::clone(&done)))
-            })
-            .collect();
-        for _ in 0..4 {
-            wait_for_answers(&answered, current).await;
-            check_answered(&owner, current, &answered).await;
-            owner.drop_table(current).await.expect("the table is there");
-            assert_eq!(find(&other, account, &name).await, None);
-            let late = commit(&*other, vec![put(current, &key("p", "late"), number(1))]).await;
-            assert_eq!(refused(late).err(), Some(Conflict::TableNotFound));
-            current = create(&owner, account, &name).await;
-            assert_eq!(find(&other, account, &name).await, Some(current));
+        for [of_owner, of_other] in [[0, 0], [10, -10], [-10, 10]] {
+            let url = new_database();
+            let owner = open_at(&url, Skewed(of_owner)).await;
+            come_and_go_under_writers(&owner, open_at(&url, Skewed(of_other)).await).await;
         }
-        wait_for_answers(&answered, current).await;
-        done.store(true, Ordering::SeqCst);
-        for writer in writers {
-            writer.await.expect("no writer panics");
-        }
-        check_answered(&owner, current, &answered).await;
     });
+}
+
+async fn come_and_go_under_writers(owner: &PostgresStore, other: Arc<PostgresStore>) {
+    let account = account(owner).await;
+    let name = name("Things");
+    let mut current = create(owner, account, &name).await;
+    let answered: Arc<Answered> = Arc::default();
+    let done = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let (store, answered) = (Arc::clone(&other), Arc::clone(&answered));
+            tokio::spawn(write_by_name(store, account, writer, answered, Arc::clone(&done)))
+        })
+        .collect();
+    for _ in 0..4 {
+        wait_for_answers(&answered, current).await;
+        check_answered(owner, current, &answered).await;
+        owner.drop_table(current).await.expect("the table is there");
+        assert_eq!(find(&other, account, &name).await, None);
+        let late = commit(&*other, vec![put(current, &key("p", "late"), number(1))]).await;
+        assert_eq!(refused(late).err(), Some(Conflict::TableNotFound));
+        current = create(owner, account, &name).await;
+        assert_eq!(find(&other, account, &name).await, Some(current));
+    }
+    wait_for_answers(&answered, current).await;
+    done.store(true, Ordering::SeqCst);
+    for writer in writers {
+        writer.await.expect("no writer panics");
+    }
+    check_answered(owner, current, &answered).await;
 }
 
 /// Inserts into whatever table has the name.

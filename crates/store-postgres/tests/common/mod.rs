@@ -8,6 +8,7 @@ use rowhouse_store::{AccountId, Conflict, NewAccount, Placement, Store, StoreErr
 use rowhouse_store_postgres::{Durability, OpenError, Options, PostgresStore};
 use rowhouse_testkit::TestPostgres;
 use rowhouse_types::TableName;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 #[allow(unused_imports, reason = "every test file uses a part of it")]
@@ -74,6 +75,30 @@ pub(crate) fn refused<T>(result: Result<T, StoreError>) -> Result<T, Conflict> {
         Ok(done) => Ok(done),
         Err(StoreError::Rejected { reason, .. }) => Err(reason),
         Err(other) => panic!("neither done nor refused: {other:?}"),
+    }
+}
+
+/// Processes that are stopped until this is dropped. They neither answer nor end, and the system takes what is sent to them.
+pub(crate) struct Stopped(Vec<String>);
+
+impl Stopped {
+    /// Stops the processes of these numbers.
+    pub(crate) fn new(processes: Vec<String>) -> Self {
+        assert!(!processes.is_empty(), "there is none to stop");
+        let stopped = Self(processes);
+        assert!(stopped.signal("STOP"), "a process is not there");
+        stopped
+    }
+
+    fn signal(&self, name: &str) -> bool {
+        let done = Command::new("kill").args(["-s", name, "--"]).args(&self.0).status();
+        done.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.signal("CONT");
     }
 }
 
