@@ -192,9 +192,9 @@ impl Drop for Shared {
         let mut state = self.lanes.state();
         let lane = &mut state.lanes[self.at];
         let is_ours = |line: &&mut Line| Arc::ptr_eq(&line.session, &self.session);
-        let Some(line) = lane.line.as_mut().filter(is_ours) else { return };
-        line.reads -= 1;
-        line.progress = now;
+        let Some(ours) = lane.line.as_mut().filter(is_ours) else { return };
+        ours.reads -= 1;
+        ours.progress = now;
         if !self.answered || SLOW < now.duration_since(self.began) {
             lane.close(now);
         }

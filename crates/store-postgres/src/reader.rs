@@ -48,7 +48,7 @@ impl Reader {
     where
         F: Future<Output = Result<T, Fault>>,
     {
-        let read = async {
+        let read = Box::pin(async {
             match work(session).await {
                 Err(Fault::Lost(error)) => {
                     tracing::debug!(%error, "a connection was lost; reading again");
@@ -61,7 +61,7 @@ impl Reader {
                 }
                 result => result,
             }
-        };
+        });
         self.in_time(read).await.map_err(Fault::of_a_read)
     }
 
@@ -80,10 +80,10 @@ impl Reader {
             return Ok(table);
         }
         let read = self.cache.generation();
-        let find = async {
+        let find = Box::pin(async {
             let session = self.nodes.first().session().await?;
             catalogue::table_of(&session, id).await
-        };
+        });
         let known = self.in_time(find).await?.ok_or(Conflict::TableNotFound)?;
         self.cache.keep_table(read, &known);
         Ok(known)
