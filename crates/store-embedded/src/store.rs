@@ -44,6 +44,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
+/// Least number of connections for point reads. As many can wait for the disk at the same time.
+const POINT_CONNECTIONS: usize = 16;
 /// Memory of the sweep for pages of the database: it reads ahead and never twice.
 const SWEEP_CACHE_BYTES: u64 = 1024 * 1024;
 
@@ -173,7 +175,7 @@ impl EmbeddedStore {
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
         let scan_threads = tuning.scan_threads.max(readers);
-        let readers = readers.max(tuning.point_connections);
+        let readers = readers.max(POINT_CONNECTIONS);
         // A quarter for the committer, a quarter as records, the rest for pages of those who read.
         let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
 

@@ -190,7 +190,7 @@ impl Sweeper {
     /// Returns free pages to the file system: after a sweep those it freed, otherwise only when they are
     /// many, because the next writes would take them. For a short time only if there is something else to do.
     fn give_back(&mut self, swept: bool) -> Result<(), Ended> {
-        let kept = self.shared.tuning.free_pages_kept;
+        let kept = u64::from(self.shared.tuning.free_pages_kept);
         let counted = self.ask(Work::FreePages { vacuum: false })?;
         let Some(Answer::FreePages { mut free, total }) = counted else { return Ok(()) };
         if free <= kept || (!swept && free <= total / 4) {

@@ -16,8 +16,6 @@ pub(crate) struct Tuning {
     /// Least number of scan threads. More than processors, so that a long page leaves room for a short one:
     /// the operating system shares the processors out among them.
     pub(crate) scan_threads: usize,
-    /// Least number of connections for point reads. As many can wait for the disk at the same time.
-    pub(crate) point_connections: usize,
     /// Looks at the clock from which on a page is long and its thread steps back: 16,384 rows, unless the filter is long. That is a few
     /// milliseconds, more than any page takes that reads little else than what it answers with.
     pub(crate) long_looks: u32,
@@ -70,7 +68,7 @@ pub(crate) struct Tuning {
     /// Expired messages that a take walks over at a time: others have their turn before it goes on.
     pub(crate) take_walk: usize,
     /// Free pages that are kept for the next writes and not returned to the file system.
-    pub(crate) free_pages_kept: u64,
+    pub(crate) free_pages_kept: u32,
     /// How often the number of free pages is looked at without a cause.
     pub(crate) free_pages_interval: Duration,
 }
@@ -83,7 +81,6 @@ impl Default for Tuning {
             group_commands: 1024,
             group_bytes: 4 * 1024 * 1024,
             scan_threads: 8,
-            point_connections: 16,
             long_looks: 1024,
             scan_jobs: 1024,
             inline_bytes: 960,
