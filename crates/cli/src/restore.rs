@@ -333,18 +333,18 @@ impl Place {
 struct Sent<R> {
     body: R,
     meter: Meter,
-    sent: u64,
+    so_far: u64,
     whole: u64,
 }
 
 impl<R> Sent<R> {
     /// So many bytes in all.
     fn new(body: R, whole: u64) -> Self {
-        Self { body, meter: Meter::new(), sent: 0, whole }
+        Self { body, meter: Meter::new(), so_far: 0, whole }
     }
 
     fn status(&self, elapsed: Duration) -> Status {
-        let Self { sent, whole, .. } = self;
+        let Self { so_far: sent, whole, .. } = self;
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let rate = bytes(sent.saturating_mul(1000) / millis);
         let share = (0 < *whole).then(|| sent.min(whole).saturating_mul(1000) / whole);
@@ -355,7 +355,7 @@ impl<R> Sent<R> {
 impl<R: Read> Read for Sent<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.body.read(buffer)?;
-        self.sent += read as u64;
+        self.so_far += read as u64;
         if self.meter.is_due() {
             let status = self.status(self.meter.elapsed());
             self.meter.show(&status);
