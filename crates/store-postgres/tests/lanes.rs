@@ -242,7 +242,7 @@ fn nobody_comes_behind_a_read_that_was_slow() {
         locker.lock_table().await;
         let reads = begin(&store, table, 4);
         // Earlier than they would leave a connection that they share.
-        let soon = BESIDE_OTHERS - 2 * SLOW;
+        let soon = BESIDE_OTHERS.saturating_sub(2 * SLOW);
         wait_until("each has a connection", soon, || held_up(&url) == 4).await;
         locker.release().await;
         reads.await.expect("all were answered");
