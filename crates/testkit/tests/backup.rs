@@ -81,17 +81,13 @@ impl Place {
 
     /// Whether some tables are there.
     fn has_begun(&self) -> bool {
-        match &self.database {
-            None => {
-                let log = self.parent.path().join("data/rowhouse.db-wal");
-                fs::metadata(log).is_ok_and(|log| 100_000 < log.len())
-            }
-            Some(_) => {
-                let is = |sql| self.ask(sql) == "t";
-                is("SELECT to_regclass('rowhouse.tables') IS NOT NULL")
-                    && is("SELECT count(*) > 5 FROM rowhouse.tables")
-            }
+        if self.database.is_none() {
+            let log = self.parent.path().join("data/rowhouse.db-wal");
+            return fs::metadata(log).is_ok_and(|log| 100_000 < log.len());
         }
+        let is = |sql| self.ask(sql) == "t";
+        is("SELECT to_regclass('rowhouse.tables') IS NOT NULL")
+            && is("SELECT count(*) > 5 FROM rowhouse.tables")
     }
 
     /// What a server says that does not start here; none if it does.
