@@ -8,6 +8,7 @@ use clap::Args;
 use rowhouse_client::copy::{Compared, Copy};
 use rowhouse_client::watch::Watch;
 use rowhouse_client::{Client, Note, Policies, Progress, Target};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub(crate) struct CopyCommand {
     acls: Acls,
 }
 
-/// Whether stored access policies are copied. Default: where both sides allow it, and where the source has
-/// some.
+/// Whether stored access policies are copied. Default: where both sides allow it, and the destination has
+/// no others.
 #[derive(Debug, Args)]
 struct Acls {
     /// Make the stored access policies exactly those of the source, and fail where that is refused.
@@ -154,13 +155,12 @@ fn side(text: &str, which: &str) -> Result<Client, Failure> {
 
 /// What was not copied, a line for each kind.
 fn told(notes: &[Note]) -> String {
-    let (mut text, mut refused) = (String::new(), Vec::new());
-    let mut why = None;
+    let mut text = String::new();
+    let mut refused = BTreeMap::<&str, Vec<&str>>::new();
     for note in notes {
         match note {
             Note::Policies { table, reason } => {
-                refused.push(table.as_str());
-                why.get_or_insert(reason);
+                refused.entry(reason.as_str()).or_default().push(table.as_str());
             }
             Note::Extensions { table, indexes, expires } => {
                 let mut left = Vec::new();
@@ -176,8 +176,8 @@ fn told(notes: &[Note]) -> String {
             }
         }
     }
-    if let Some(why) = why {
-        let tables = refused.join(", ");
+    for (why, tables) in refused {
+        let tables = tables.join(", ");
         let _ = writeln!(text, "Access policies not copied of {tables}: {why}.");
     }
     text
@@ -262,7 +262,12 @@ mod tests {
         assert_eq!(told(&[]), "");
         let refused = |table: &str| Note::Policies { table: table.into(), reason: "No (X)".into() };
         let beyond = |indexes, expires| Note::Extensions { table: "A".into(), indexes, expires };
-        let cases: [(&[Note], &str); 4] = [
+        let other = Note::Policies { table: "C".into(), reason: "Never".into() };
+        let cases: [(&[Note], &str); 5] = [
+            (
+                &[refused("A"), other, refused("B")],
+                "Access policies not copied of C: Never.\nAccess policies not copied of A, B: No (X).\n",
+            ),
             (&[refused("A"), refused("B")], "Access policies not copied of A, B: No (X).\n"),
             (&[beyond(1, false)], "Not copied of A: 1 index (rowhouse index create).\n"),
             (&[beyond(0, true)], "Not copied of A: when entities expire (rowhouse table ttl).\n"),

@@ -5,12 +5,14 @@ use crate::client::Client;
 use crate::copy::Job;
 use crate::error::{ClientError, TransferError};
 use rowhouse_types::StoredPolicy;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Whether stored access policies are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policies {
-    /// Where both services allow it; a refusal is noted. Where the source has none, those of the destination stay.
+    /// Where both services allow it and the destination has none of its own; otherwise those of the destination stay, which is
+    /// noted if the source has some.
     Possible,
     /// They become those of the source, whatever they were; a refusal ends the copy.
     Required,
@@ -21,11 +23,11 @@ pub enum Policies {
 /// What was not copied of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Its access policies, because one of the services refused.
+    /// Its access policies, because one of the services refused, or the destination has others.
     Policies {
         /// The table.
         table: String,
-        /// What the service said, and what to do.
+        /// What the service said or has, and what to do.
         reason: String,
     },
     /// What only Rowhouse has.
@@ -43,6 +45,26 @@ impl Note {
     /// A service did not give or take the policies of a table.
     pub(crate) fn refused(table: &str, error: &ClientError) -> Self {
         Self::Policies { table: table.to_owned(), reason: told(error) }
+    }
+
+    /// The destination has policies that were not copied to it.
+    fn others(table: &str) -> Self {
+        let reason = "there are others at the destination, which --acls would replace".to_owned();
+        Self::Policies { table: table.to_owned(), reason }
+    }
+}
+
+/// The policies of the source that the destination has because of a copy.
+#[derive(Debug, Default)]
+pub(crate) struct Brought(Mutex<BTreeMap<String, Vec<StoredPolicy>>>);
+
+impl Brought {
+    pub(crate) fn get(&self, table: &str) -> Option<Vec<StoredPolicy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(table).cloned()
+    }
+
+    fn put(&self, table: &str, policies: Vec<StoredPolicy>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), policies);
     }
 }
 
@@ -68,6 +90,8 @@ impl Policies {
             return Ok(());
         }
         match self.try_copy(job, table).await {
+            // Whoever reads the table will notice.
+            Err(error) if error.status() == Some(404) => Ok(()),
             Err(error) if self.bears(&error) => {
                 job.notes.add(Note::refused(table, &error));
                 Ok(())
@@ -83,15 +107,32 @@ impl Policies {
     async fn try_copy(self, job: &Job, table: &str) -> Result<(), ClientError> {
         let policies = job.source.acl(table).await?;
         if policies.is_empty() && self == Self::Possible {
+            job.brought.put(table, policies);
             return Ok(());
         }
+        self.replace(job, table, policies).await
+    }
+
+    /// Sets policies at the destination. Unless they are required, others stay there that were not copied to it.
+    pub(crate) async fn replace(
+        self,
+        job: &Job,
+        table: &str,
+        policies: Vec<StoredPolicy>,
+    ) -> Result<(), ClientError> {
         let destination = &job.loader.client;
         let there = destination.acl(table).await?;
-        if is_same(&there, &policies) {
-            Ok(())
-        } else {
-            destination.set_acl(table, &policies).await
+        if !is_same(&there, &policies) {
+            let brought = job.brought.get(table);
+            let are_ours = there.is_empty() || brought.is_some_and(|ours| is_same(&ours, &there));
+            if self == Self::Possible && !are_ours {
+                job.notes.add(Note::others(table));
+                return Ok(());
+            }
+            destination.set_acl(table, &policies).await?;
         }
+        job.brought.put(table, policies);
+        Ok(())
     }
 
     /// Whether the rest is copied although one of the services did not give or take policies.

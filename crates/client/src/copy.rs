@@ -8,7 +8,7 @@
 //! Verifying reads both sides again and compares how many entities each table has, a digest of all of them, and the
 //! policies.
 
-use crate::beside::{self, Note, Notes, Policies};
+use crate::beside::{self, Brought, Note, Notes, Policies};
 use crate::client::{Client, Query};
 use crate::digest::Digest;
 use crate::error::{ClientError, TransferError};
@@ -126,8 +126,8 @@ impl Copy {
             on_conflict: OnConflict::Replace,
             progress: progress.clone(),
         };
-        let (saved, notes) = (Arc::new(saved), Arc::default());
-        Ok(Job { source: source.clone(), loader, saved, notes, stop })
+        let (saved, notes, brought) = (Arc::new(saved), Arc::default(), Arc::default());
+        Ok(Job { source: source.clone(), loader, saved, notes, brought, stop })
     }
 
     /// Copies what is left of the tables, or as much as is under way when it is asked to stop.
@@ -210,6 +210,7 @@ pub(crate) struct Job {
     pub(crate) loader: Loader,
     pub(crate) saved: Arc<Saved>,
     pub(crate) notes: Arc<Notes>,
+    pub(crate) brought: Arc<Brought>,
     pub(crate) stop: Stop,
 }
 

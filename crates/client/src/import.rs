@@ -188,8 +188,10 @@ impl Import {
                 path.display()
             ));
         }
+        // The next run may be given in another directory.
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         // Files of progress of older versions name none.
-        let is_known = state.errors_in.as_ref() == Some(path)
+        let is_known = state.errors_in.as_ref() == Some(&place)
             || (state.errors_in.is_none() && 0 < state.errors);
         let is_empty = fs::metadata(path).map_or(true, |metadata| metadata.len() == 0);
         if !is_known {
@@ -201,7 +203,7 @@ impl Import {
             }
             state.errors = 0;
         }
-        state.errors_in = Some(path.clone());
+        state.errors_in = Some(place);
         ErrorFile::open(path, state.errors, by_line)
     }
 }

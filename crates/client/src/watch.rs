@@ -266,15 +266,16 @@ impl All<'_> {
         Ok(())
     }
 
-    /// Sets policies that are others than before. Where they are refused, only others are tried again.
+    /// Sets policies that are others than before, or than those that were copied with the table. Where they are refused, only
+    /// others are tried again.
     async fn set_acl(&mut self, table: &str, acl: Vec<StoredPolicy>) -> Result<(), TransferError> {
-        let policies = self.watch.copy.policies;
-        let stays = match self.acls.get(table) {
-            Some(before) => *before == acl,
-            None => acl.is_empty() && policies == Policies::Possible,
+        let (job, policies) = (&self.follower.job, self.watch.copy.policies);
+        let stays = match self.acls.get(table).cloned().or_else(|| job.brought.get(table)) {
+            Some(before) => before == acl,
+            None => policies == Policies::Possible,
         };
         if !stays {
-            match self.follower.job.loader.client.set_acl(table, &acl).await {
+            match policies.replace(job, table, acl.clone()).await {
                 Err(error) if policies.bears(&error) => self.note(table, &error),
                 outcome => outcome?,
             }

@@ -129,6 +129,7 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
     let hard = shared.tuning.wal_hard_frames;
     let _let_go = shared.readers.let_go();
     let Some(frames) = copy(conn, shared)? else { return Ok(()) };
+    shared.look_at_size();
     // A view of the past needs the log as it is, for longer than anybody should wait.
     if frames < hard || shared.frozen.load(Ordering::Acquire) > 0 {
         return Ok(());

@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Looked at now and then, and asked by everybody who reads.
+/// Looked at whenever the log has been copied into the database, and asked by everybody who reads.
 #[derive(Debug)]
 pub(crate) struct Fit {
     memory_bytes: u64,
@@ -35,7 +35,9 @@ impl Fit {
     /// Looks at how large the database is by now.
     pub(crate) fn look(&self, database: &Path) {
         let Ok(metadata) = std::fs::metadata(database) else { return };
-        let fits = metadata.len() <= self.memory_bytes / 2;
+        // What has outgrown it comes back when it is clearly smaller.
+        let margin = if self.fits() { 0 } else { self.memory_bytes / 16 };
+        let fits = metadata.len() <= self.memory_bytes / 2 - margin;
         if self.fits.swap(fits, Ordering::Relaxed) != fits {
             let (bytes, memory) = (metadata.len(), self.memory_bytes);
             tracing::info!(
@@ -64,6 +66,9 @@ mod tests {
         assert!(fit.fits(), "nobody has looked");
         fit.look(&database);
         assert!(!fit.fits());
+        std::fs::write(&database, [0; 95]).unwrap();
+        fit.look(&database);
+        assert!(!fit.fits(), "it may grow again");
         std::fs::write(&database, [0; 50]).unwrap();
         fit.look(&database);
         assert!(fit.fits(), "space came back");

@@ -42,7 +42,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 /// Least number of connections for point reads. As many can wait for the disk at the same time.
 const POINT_CONNECTIONS: usize = 16;
@@ -56,7 +56,7 @@ pub struct Options {
     pub directory: PathBuf,
     /// Memory for records and for pages of the database, all connections together, in bytes.
     pub cache_bytes: u64,
-    /// How many point reads run at the same time.
+    /// How many point reads run at the same time, at least; where they wait for the disk it is 16 or more.
     pub readers: usize,
     /// When a change counts as stored.
     pub durability: Durability,
@@ -114,6 +114,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) readers: Readers,
     pub(crate) fit: Fit,
+    waiting: Arc<Semaphore>,
     pub(crate) dead: Dead,
     pub(crate) records: Cache,
     /// The last batch that is committed, as long as changes are kept.
@@ -210,6 +211,7 @@ impl EmbeddedStore {
             counters: Counters::default(),
             readers: Readers::new(point_connections, marks.sequence, mapped),
             fit,
+            waiting: Arc::new(Semaphore::new(readers)),
             dead: Dead::default(),
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
@@ -265,27 +267,37 @@ impl EmbeddedStore {
 
     /// Reads a record that is likely to be on the disk only, on a thread that may wait for it.
     async fn fetch(&self, table: TableId, key: &EntityKey) -> Result<Option<Record>, StoreError> {
+        let permit = self.shared.may_wait().await?;
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        let read = move || shared.readers.get(table, &key, &shared.records);
+        let read = move || {
+            let _permit = permit;
+            shared.readers.get(table, &key, &shared.records)
+        };
         let ended = |_| Err(StoreError::unavailable("reading panicked"));
         tokio::task::spawn_blocking(read).await.unwrap_or_else(ended)
     }
 
-    /// Has the system read what a batch is about to change.
-    async fn prepare(&self, batch: &Batch) {
+    /// Has the system read what a batch is about to change, as long as somebody waits for it.
+    async fn prepare(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.shared.health.writable()?;
+        let permit = self.shared.may_wait().await?;
         let keys: Vec<(TableId, EntityKey)> = batch
             .commands
             .iter()
             .map(|Command::Entity { table, key, .. }| (*table, key.clone()))
             .collect();
         let shared = Arc::clone(&self.shared);
-        let read = move || {
-            for (table, key) in &keys {
+        let (done, waiting) = oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            for (table, key) in keys.iter().take_while(|_| !done.is_closed()) {
                 shared.readers.touch(*table, key);
             }
-        };
+            let _ = done.send(());
+        });
         // If that fails, the committer finds out why.
-        let _ = tokio::task::spawn_blocking(read).await;
+        let _ = waiting.await;
+        Ok(())
     }
 
     /// Hands work to the committer and waits for its answer.
@@ -332,6 +344,12 @@ impl Shared {
 
     pub(crate) fn database(&self) -> &Path {
         &self.database
+    }
+
+    /// Leave to use a thread that waits for the disk: one for each connection that reads by key.
+    async fn may_wait(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        let closed = |_| StoreError::unavailable("the store is closed");
+        Arc::clone(&self.waiting).acquire_owned().await.map_err(closed)
     }
 
     /// Looks whether the database still fits into memory, and has it read accordingly.
@@ -399,8 +417,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
-        if !self.shared.fit.fits() {
-            self.prepare(&batch).await;
+        if !self.shared.fit.fits() && !batch.commands.is_empty() {
+            self.prepare(&batch).await?;
         }
         loop {
             let again = lone_take(&batch).then(|| batch.clone());

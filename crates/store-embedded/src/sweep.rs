@@ -117,7 +117,6 @@ impl Sweeper {
 
     /// What is to be done now and then, whatever else there is to do: removes what is too old and gives space back.
     fn look_after(&mut self, mut swept: bool) -> Result<(), Ended> {
-        self.shared.look_at_size();
         swept |= self.repeat(|| Work::TrimLog)?;
         swept |= self.repeat(|| Work::Expire)?;
         self.give_back(swept)

@@ -455,6 +455,52 @@ fn a_long_page_lets_others_go_first() {
     });
 }
 
+/// A database that outgrows the memory, and shrinks again, is read and written all the while.
+#[test]
+fn a_database_outgrows_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        memory_bytes: Some(2 * 1024 * 1024),
+        durability: Durability::Ephemeral,
+        ..Options::new(directory.path())
+    };
+    let store = EmbeddedStore::open_tuned(options, Arc::new(SystemClock), small_log()).unwrap();
+    runtime().block_on(async {
+        let things = table(&store, "Things").await;
+        assert!(store.shared.fit.fits());
+        fill(&store, things, 40, 500).await;
+        eventually("it no longer fits", || !store.shared.fit.fits()).await;
+        for partition in 0..40 {
+            let found = store.get(things, &key(&partition.to_string(), "7")).await.unwrap();
+            assert_eq!(found.as_ref().map(number), Some(7));
+        }
+        // Who does not wait any longer leaves nothing behind that others wait for.
+        for _ in 0..100 {
+            let wanted = key("1", "8");
+            let _ = tokio::time::timeout(Duration::ZERO, store.get(things, &wanted)).await;
+            let batch = Batch::of(put(things, "1", "8", record(80, 10)));
+            let _ = tokio::time::timeout(Duration::ZERO, store.commit(batch)).await;
+        }
+        commit(&store, vec![put(things, "1", "7", record(70, 10))]).await;
+        let found = store.get(things, &key("1", "7")).await.unwrap();
+        assert_eq!(found.as_ref().map(number), Some(70));
+        assert_eq!(page(&store, things, KeyRange::all()).await.rows.len(), 4000);
+        store.drop_table(things).await.unwrap();
+        let others = table(&store, "Others").await;
+        let mut row = 0;
+        while !store.shared.fit.fits() {
+            // The space comes back as the sweep gets on, and is looked at when there is something to copy.
+            commit(&store, vec![put(others, "p", "r", record(row, 10))]).await;
+            row += 1;
+            assert!(row < 2000, "it never fits again");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let found = store.get(others, &key("p", "r")).await.unwrap();
+        assert_eq!(found.as_ref().map(number), Some(row - 1));
+        store.close().await.unwrap();
+    });
+}
+
 /// A page that nobody waits for ends, and those in the queue are not read at all.
 #[test]
 fn abandoned_pages_end() {

@@ -31,7 +31,7 @@ const TRUST: Duration = Duration::from_millis(2500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
-    SET holder = $1, since = now(), expires = now() + $2::text::interval, seen = 0,
+    SET holder = $1, since = now() - $4::text::interval, expires = now() + $2::text::interval, seen = 0,
         high = GREATEST(s.high, (SELECT max(high) FROM rowhouse.servers), $3)
     WHERE s.slot = (SELECT slot FROM rowhouse.servers WHERE expires < now()
                     ORDER BY slot LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -51,6 +51,7 @@ pub(crate) struct Membership {
     pool: Pool,
     clock: Arc<dyn Clock>,
     holder: i64,
+    joined: Instant,
     ticks: Ticks,
     /// Version of the catalogue that the cache is at, at least.
     seen: AtomicI64,
@@ -71,13 +72,14 @@ impl Membership {
         random.fill(&mut bytes);
         let holder = i64::from_le_bytes(bytes);
         let session = pool.first().await?;
-        let claimed = claim(&session, holder).await;
+        let claimed = claim(&session, holder, Duration::ZERO).await;
         let (slot, high) = claimed.map_err(Fault::of_opening)?.ok_or(OpenError::TooManyServers)?;
         drop(session);
         let this = Self {
             pool,
             clock,
             holder,
+            joined: Instant::now(),
             ticks: Ticks::new(slot, high, high),
             seen: AtomicI64::new(0),
             trusted: Mutex::new(None),
@@ -152,11 +154,12 @@ impl Membership {
         Ok(changed)
     }
 
-    /// Its lease ran out and another server took the slot.
+    /// Its lease ran out and another server took the slot. Since when it is there has not changed: whoever must be alone
+    /// notices by that.
     async fn claim_again(&self, session: &Session) -> Result<(), Fault> {
         tracing::warn!("the lease ran out and the slot was taken; taking another");
         self.cache.forget();
-        let claimed = claim(session, self.holder).await?;
+        let claimed = claim(session, self.holder, self.joined.elapsed()).await?;
         let (slot, high) = claimed.ok_or(StoreError::Busy)?;
         self.ticks.take(slot, high, high);
         let mark = high.max(self.ticks.last()) + AHEAD / 100;
@@ -277,7 +280,12 @@ fn mark(now: i64, last: i64) -> i64 {
 }
 
 /// A slot and the last tick that may have been given out before; none if all are taken.
-async fn claim(session: &Session, holder: i64) -> Result<Option<(i64, i64)>, Fault> {
-    let row = session.row(CLAIM, &[&holder, &LEASE, &0i64]).await?;
+async fn claim(
+    session: &Session,
+    holder: i64,
+    joined_ago: Duration,
+) -> Result<Option<(i64, i64)>, Fault> {
+    let ago = format!("{} s", joined_ago.as_secs());
+    let row = session.row(CLAIM, &[&holder, &LEASE, &0i64, &ago]).await?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
