@@ -405,8 +405,15 @@ async fn a_backup_goes_out_and_a_table_comes_back() {
         (status, serde_json::from_slice::<Value>(&body).unwrap())
     };
     let (status, body) = restore("New", &backup).await;
-    let expected =
-        json!({ "account": "shop", "table": "New", "items": 1, "changes": 0, "resumed": false });
+    let expected = json!({
+        "account": "shop",
+        "table": "New",
+        "items": 1,
+        "changes": 0,
+        "indexes": 0,
+        "indexesLeftOut": 0,
+        "resumed": false,
+    });
     assert_eq!((status, body), (200, expected));
     let new = server.store.table(shop.id, &"new".parse().unwrap()).await.unwrap();
     assert_eq!(new.unwrap().name.as_str(), "New");
