@@ -6,7 +6,7 @@
 //! is read page by page, by threads that may wait, and what a batch is about to change is read before it goes to the
 //! committer, who works for everybody.
 //!
-//! With a limit of 400 MB and a database of 1.3 GB, 64 clients read 163 entities a second through the mapping.
+//! With a limit of 400 MB and a database of 1.3 GB, 64 clients read 305 entities a second through the mapping, and 12,200 without.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
