@@ -8,7 +8,7 @@ use crate::committer::Fault;
 use crate::estimate;
 use crate::log;
 use crate::queue;
-use crate::scan::{self, Scans};
+use crate::scan::{self, Role, Scans};
 use crate::schema::{self, Marks};
 use crate::store::{Shared, spawn};
 use async_trait::async_trait;
@@ -100,7 +100,8 @@ impl Snapshot for Frozen {
         // What has expired is part of it: it may come back.
         let (table, now) = (Table { ttl: None, ..Table::clone(&table) }, self.tick);
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
-            scan::read(conn, &table, &scan, now, abandoned).map_err(Fault::into_store_error)
+            scan::read(conn, &table, &scan, now, abandoned, Role::Alone)
+                .map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await
     }

@@ -4,8 +4,12 @@
 //! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends.
 //!
 //! A page that takes long lets everybody else go first: the rest of it is read at a lower priority. No thread
-//! can take that back, so the next page on its connection is read by another thread.
+//! can take that back, so the next page on its connection is read by another thread. While a processor reads
+//! nothing, two threads read such a page from both ends ([`meet`]).
 
+mod meet;
+
+use self::meet::{Ask, Back, Front, Told};
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
 use crate::index::{self, Way, lookup};
@@ -18,6 +22,7 @@ use rusqlite::{Connection, Rows, params};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +49,8 @@ pub(crate) const LAST: &str = "SELECT pk, rk, record FROM entities
 pub(crate) struct Scans {
     state: Mutex<State>,
     filled: Condvar,
+    /// How many threads are reading.
+    busy: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -131,6 +138,23 @@ impl Scans {
         Ok(())
     }
 
+    /// Has a thread read something, if nothing else waits for one.
+    fn try_push(&self, job: Job) -> Option<()> {
+        self.push(job, 1).ok()
+    }
+
+    /// How many threads are reading now.
+    fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Does a job, counted as long as it lasts.
+    fn work(&self, job: Job, conn: &Connection, shared: &Arc<Shared>, length: &Length) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        job(conn, shared, length);
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Drops what waits and lets the threads end after the page that they are at.
     pub(crate) fn close(&self) {
         let dropped = {
@@ -163,7 +187,7 @@ impl Scans {
 /// The life of a thread that reads whatever is asked for, and stays as it is.
 pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>, scans: &Scans) {
     while let Some(job) = scans.take() {
-        job(conn, shared, &Length::new(u32::MAX));
+        scans.work(job, conn, shared, &Length::new(u32::MAX));
     }
 }
 
@@ -211,7 +235,7 @@ fn read_until_long(conn: &Connection, shared: &Arc<Shared>) -> Ended {
             tracing::warn!(%error, "the way of reading was not changed");
         }
         let length = Length::new(shared.tuning.long_looks);
-        job(conn, shared, &length);
+        shared.scans.work(job, conn, shared, &length);
         if length.is_long() {
             return Ended::Long;
         }
@@ -222,15 +246,17 @@ fn read_until_long(conn: &Connection, shared: &Arc<Shared>) -> Ended {
 /// Reads a page of what is committed now.
 pub(crate) fn page(
     conn: &Connection,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     table: TableId,
     scan: &Scan,
     abandoned: &dyn Fn() -> bool,
 ) -> Result<Page, StoreError> {
     let indexes: Vec<_> = scan.through.iter().flatten().map(|part| part.index).collect();
     index::guarded(shared, table, &indexes, |table| {
-        let _view = View::latest(conn, shared)?;
-        read(conn, table, scan, shared.now(table), abandoned)
+        let (_view, batch) = View::latest(conn, shared)?;
+        let now = shared.now(table);
+        let role = Ask { shared, table, now, batch }.role(scan);
+        read(conn, table, scan, now, abandoned, role)
     })
 }
 
@@ -241,6 +267,7 @@ pub(crate) fn read(
     scan: &Scan,
     now: Timestamp,
     abandoned: &dyn Fn() -> bool,
+    role: Role<'_>,
 ) -> Result<Page, Fault> {
     let ways = match &scan.through {
         Some(parts) => Way::all(table, parts)?,
@@ -256,6 +283,7 @@ pub(crate) fn read(
         page: Page::default(),
         full: false,
         ways: &[],
+        role,
     };
     match &scan.through {
         Some(_) => lookup::read(&mut reading, &ways)?,
@@ -284,6 +312,21 @@ pub(crate) struct Reading<'a> {
     pub(crate) full: bool,
     /// An entity must be in one of these, if there are any.
     pub(crate) ways: &'a [Way<'a>],
+    /// Who else reads this page.
+    pub(crate) role: Role<'a>,
+}
+
+/// The part of a reading in its page.
+#[derive(Debug)]
+pub(crate) enum Role<'a> {
+    /// It reads all of it.
+    Alone,
+    /// It has another read from the end, as soon as that is likely to help.
+    Willing(Ask<'a>),
+    /// It reads from the beginning, and another from the end.
+    Front(Front),
+    /// It reads from the end, for the front.
+    Back(Back<'a>),
 }
 
 /// Whether there is a reason to go on.
@@ -334,10 +377,43 @@ impl Reading<'_> {
                 self.page.next = Some(Position::before(partition, row_key));
                 return Ok(Step::Stop);
             }
+            if self.is_look() && self.look_around((partition, row_key))? == Step::Stop {
+                return Ok(Step::Stop);
+            }
             self.page.examined += 1;
             if self.row(partition, row_key, row.get_ref(2)?)? == Step::Stop {
                 self.page.next = Some(Position::before(partition, row_key));
                 return Ok(Step::Stop);
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    /// Tells whoever reads the same page where this reading is, before the row with this key. Stops when the
+    /// page is done, or the back's part of it.
+    fn look_around(&mut self, key: (&str, &str)) -> Result<Step, Fault> {
+        match &self.role {
+            Role::Alone => {}
+            Role::Willing(ask) => {
+                if ask.is_due(self.scan, &self.page)
+                    && let Some(front) = ask.back(self.scan, key)
+                {
+                    self.role = Role::Front(front);
+                }
+            }
+            Role::Front(front) => match front.at(key, self.scan.deadline) {
+                Told::Apart => {}
+                Told::Alone => self.role = Role::Alone,
+                Told::Met(back) => {
+                    self.join(&back, key)?;
+                    return Ok(Step::Stop);
+                }
+            },
+            Role::Back(back) => {
+                if back.is_done(self.page.examined, key) {
+                    self.page.next = Some(Position::before(key.0, key.1));
+                    return Ok(Step::Stop);
+                }
             }
         }
         Ok(Step::Next)
@@ -425,9 +501,13 @@ impl Reading<'_> {
 
     /// Never before the first row was examined.
     pub(crate) fn is_out_of_time(&self) -> bool {
+        self.is_look() && (self.scan.deadline <= Instant::now() || (self.abandoned)())
+    }
+
+    /// Whether it is time to look at something else than rows: after the first, and then after a few.
+    fn is_look(&self) -> bool {
         let examined = self.page.examined;
-        let look = examined == 1 || (examined > 0 && examined.is_multiple_of(self.rows_per_look));
-        look && (self.scan.deadline <= Instant::now() || (self.abandoned)())
+        examined == 1 || (examined > 0 && examined.is_multiple_of(self.rows_per_look))
     }
 }
 
@@ -445,11 +525,12 @@ impl<'a> View<'a> {
         Ok(Self(conn))
     }
 
-    /// A view of what is committed now. What it shows, point reads show from now on.
-    pub(crate) fn latest(conn: &'a Connection, shared: &Shared) -> Result<Self, Fault> {
+    /// A view of what is committed now, and its last batch. What it shows, point reads show from now on.
+    pub(crate) fn latest(conn: &'a Connection, shared: &Shared) -> Result<(Self, u64), Fault> {
         let view = Self::begin(conn)?;
-        shared.readers.advance(entity::last_batch(conn)?);
-        Ok(view)
+        let batch = entity::last_batch(conn)?;
+        shared.readers.advance(batch);
+        Ok((view, batch))
     }
 }
 

@@ -2,7 +2,7 @@
 
 #[path = "../tests/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses some of it")]
-mod common;
+pub(crate) mod common;
 
 mod bench;
 mod indexes;

@@ -19,6 +19,11 @@ pub(crate) struct Tuning {
     /// Looks at the clock from which on a page is long and its thread steps back: 16,384 rows, unless the filter is long. That is a few
     /// milliseconds, more than any page takes that reads little else than what it answers with.
     pub(crate) long_looks: u32,
+    /// Rows that a page with a filter examines before it has a second thread read from the end, and between attempts. A
+    /// multiple of how many are examined between looks. By then the page has taken a few times as long as waking a thread does.
+    pub(crate) back_after_rows: u64,
+    /// Threads that may be reading pages when another is put to work on one of them: no more than can run at a time.
+    pub(crate) processors: usize,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -82,6 +87,8 @@ impl Default for Tuning {
             group_bytes: 4 * 1024 * 1024,
             scan_threads: 8,
             long_looks: 1024,
+            back_after_rows: 1024,
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,

@@ -11,7 +11,7 @@
 use crate::committer::Fault;
 use crate::entity::look;
 use crate::index::{Way, range_after, walk, within};
-use crate::scan::{Reading, Step};
+use crate::scan::{Reading, Role, Step};
 use rowhouse_store::{IndexId, Page, Take};
 use rowhouse_types::{Direction, KeyRange, Position, RecordRef, Row};
 use rusqlite::{Connection, params};
@@ -53,7 +53,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, ways: &[Way<'_>]) -> Result<(), Fa
         Take::Count => count(reading, ways, half)?,
     };
     if !in_time {
-        let mut scanning = Reading { ways, page: Page::default(), ..*reading };
+        let mut scanning = Reading { ways, page: Page::default(), role: Role::Alone, ..*reading };
         scanning.ranges()?;
         scanning.page.examined += reading.page.examined;
         reading.page = scanning.page;

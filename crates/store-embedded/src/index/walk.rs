@@ -61,7 +61,7 @@ pub(crate) fn page(
     abandoned: &dyn Fn() -> bool,
 ) -> Result<WalkPage, StoreError> {
     guarded(shared, table, &[walk.index], |found| {
-        let _view = View::latest(conn, shared)?;
+        let (_view, _) = View::latest(conn, shared)?;
         let rows_per_look = rows_per_look(walk.filter.as_deref());
         let page = WalkPage::default();
         let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));

@@ -26,7 +26,7 @@ pub(crate) fn weigh(
         Extent::Entries(parts, _) => parts.iter().map(|part| part.index).collect(),
     };
     guarded(shared, table, &indexes, |table| {
-        let _view = View::latest(conn, shared)?;
+        let (_view, _) = View::latest(conn, shared)?;
         match extent {
             Extent::Keys(ranges) => entities(conn, table.id, ranges, bound),
             Extent::Entries(parts, ranges) => {

@@ -107,7 +107,7 @@ fn latest<T>(
     shared: &Shared,
     read: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, StoreError> {
-    let view = View::latest(conn, shared).map_err(Fault::into_store_error)?;
+    let (view, _) = View::latest(conn, shared).map_err(Fault::into_store_error)?;
     let found = read(conn).map_err(Fault::into_store_error);
     drop(view);
     found
