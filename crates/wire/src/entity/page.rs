@@ -91,9 +91,9 @@ impl PageWriter {
         self.ended
     }
 
-    /// Bytes of memory that its entities take.
+    /// Bytes of stored rows that it holds.
     pub fn held_bytes(&self) -> usize {
-        self.rows.capacity()
+        self.rows.byte_len()
     }
 }
 
