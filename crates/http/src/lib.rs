@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 
 /// A request as it came in, its body unread.
 pub type Request = http::Request<hyper::body::Incoming>;
-/// A response with its whole body: pages are bounded in bytes.
+/// A response with its whole body.
 pub type Response = http::Response<Full<Bytes>>;
 
 /// Who is at the other end of a connection.

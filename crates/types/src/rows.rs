@@ -61,8 +61,14 @@ impl Rows {
 
     /// Every entity in order. An error is a record that does not decode.
     pub fn iter(&self) -> impl Iterator<Item = Result<Row<'_>, Corrupt>> {
-        let mut start = Ends::default();
-        self.ends.iter().map(move |&end| {
+        self.iter_from(0)
+    }
+
+    /// The entities from a position on, in order.
+    pub fn iter_from(&self, position: usize) -> impl Iterator<Item = Result<Row<'_>, Corrupt>> {
+        let (before, rest) = self.ends.split_at(position.min(self.ends.len()));
+        let mut start = before.last().copied().unwrap_or_default();
+        rest.iter().map(move |&end| {
             let from = std::mem::replace(&mut start, end);
             Ok(Row {
                 partition: &self.keys[from.row..end.partition],
@@ -96,5 +102,9 @@ mod tests {
             .collect();
         let n = |n| Some(ValueRef::Int32(n));
         assert_eq!(seen, [("", "r0", n(0)), ("", "r1", n(1)), ("", "r2", n(2))]);
+        for position in 0..5 {
+            let rest: Vec<_> = rows.iter_from(position).map(|row| row.unwrap().row).collect();
+            assert_eq!(rest, ["r0", "r1", "r2"][position.min(3)..]);
+        }
     }
 }

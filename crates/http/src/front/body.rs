@@ -1,5 +1,6 @@
 //! Bodies in both directions: bounded in bytes, in time, and over all requests together.
 
+use super::answer::{AnswerBody, Page};
 use super::refusal::Refusal;
 use super::shares::{Share, Shares};
 use bytes::{Bytes, BytesMut};
@@ -45,6 +46,36 @@ pub(crate) struct Reserved(Share);
 pub(crate) struct Held {
     pub(crate) bytes: Bytes,
     _share: Option<Share>,
+}
+
+/// Counts a page while it is being sent.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    units: Arc<Shares>,
+    account: AccountId,
+    _rows: Share,
+}
+
+impl Tally {
+    /// Counts a piece until it is sent. It cannot be refused any more; the connection asks for no more of them than it
+    /// holds anyway.
+    pub(crate) fn count(&self, piece: Vec<u8>) -> Bytes {
+        let share = self.units.overdraw(self.account, piece.len().div_ceil(UNIT));
+        counted(piece, share)
+    }
+}
+
+/// Bytes that give a share back when they go.
+fn counted(bytes: Vec<u8>, share: Share) -> Bytes {
+    struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
+
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    Bytes::from_owner(Counted(bytes, share))
 }
 
 impl Budget {
@@ -133,14 +164,6 @@ impl Budget {
         changed: bool,
         reserved: Option<Reserved>,
     ) -> Result<Bytes, Refusal> {
-        struct Counted(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Share);
-
-        impl AsRef<[u8]> for Counted {
-            fn as_ref(&self) -> &[u8] {
-                &self.0
-            }
-        }
-
         if body.len() < SMALL {
             return Ok(Bytes::from(body));
         }
@@ -156,7 +179,17 @@ impl Budget {
                 None => return Err(Refusal::Busy),
             },
         };
-        Ok(Bytes::from_owner(Counted(body, share)))
+        Ok(counted(body, share))
+    }
+
+    /// Counts a page that is written while it is sent: its rows until its last piece is written, and each piece until it is
+    /// sent. There must be room for the rows and the first piece.
+    pub(crate) fn page(&self, page: Page, account: AccountId) -> Result<AnswerBody, Refusal> {
+        let take =
+            |bytes: usize| self.units.take(account, bytes.div_ceil(UNIT)).ok_or(Refusal::Busy);
+        let (rows, first) = (take(page.held_bytes())?, take(page.first_bytes())?);
+        let tally = Tally { units: Arc::clone(&self.units), account, _rows: rows };
+        Ok(page.send(|bytes| counted(bytes, first), Some(tally)))
     }
 
     fn hold(
@@ -197,8 +230,20 @@ pub(crate) async fn drain(mut body: Incoming) -> bool {
 }
 
 #[cfg(test)]
+impl Budget {
+    /// Bytes that are counted now.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        self.units.taken() * UNIT
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::answer::Content;
+    use rowhouse_types::{RecordBuilder, Row, Rows, Timestamp, ValueRef};
+    use rowhouse_wire::entity::{Context, PageWriter};
+    use rowhouse_wire::media::Metadata;
 
     fn budget(units: usize) -> Budget {
         Budget { patience: Duration::from_millis(50), ..Budget::new(units * UNIT, 8) }
@@ -216,6 +261,32 @@ mod tests {
         assert!(answer(vec![0; SMALL - 1], false).is_ok(), "small ones pass");
         drop(unsent);
         assert!(answer(large(), false).is_ok(), "given back once sent");
+    }
+
+    /// Of 64 units, one account has 56: for the 32 of the rows and the 17 of a first piece once.
+    #[test]
+    fn a_page_is_refused_where_there_is_no_room_for_its_rows() {
+        let mut builder = RecordBuilder::new();
+        builder.push("text", ValueRef::String(&"x".repeat(UNIT))).unwrap();
+        let record = builder.finish(Timestamp::EDM_MIN);
+        let mut rows = Rows::new();
+        while rows.byte_len() < 31 * UNIT {
+            rows.push(&Row { partition: "", row: "", record: record.as_ref() });
+        }
+        let (base, account, table) = ("", "", "");
+        let cx = Context { base, account, table, level: Metadata::None, select: None };
+        let page = || match Content::page(PageWriter::new(&cx, None, rows.clone())) {
+            Ok(Content::Page(page)) => *page,
+            other => panic!("{other:?}"),
+        };
+        let (budget, account) = (budget(64), AccountId(1));
+        let sent = budget.page(page(), account).unwrap();
+        assert_eq!(budget.units.taken(), 32 + 17);
+        assert!(matches!(budget.page(page(), account), Err(Refusal::Busy)));
+        assert_eq!(budget.units.taken(), 32 + 17, "nothing is kept of what was refused");
+        drop(sent);
+        assert_eq!(budget.units.taken(), 0);
+        assert!(budget.page(page(), account).is_ok());
     }
 
     #[tokio::test]

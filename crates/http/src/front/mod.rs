@@ -6,6 +6,7 @@
 
 pub(crate) mod address;
 pub(crate) mod admission;
+pub(crate) mod answer;
 pub(crate) mod authenticate;
 pub(crate) mod body;
 mod cors;
@@ -15,18 +16,17 @@ pub(crate) mod reply;
 pub(crate) mod shares;
 
 use crate::telemetry::Metrics;
-use crate::{Peer, Request, Response};
+use crate::{Peer, Request};
 use address::Address;
 use admission::Admission;
+use answer::{AnswerBody, Content};
 use authenticate::Authenticator;
-use bytes::Bytes;
 use head::{CLIENT_REQUEST_ID, Head, Headers, VERSION};
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, HeaderName,
     HeaderValue, ORIGIN,
 };
 use http::request::Parts;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use refusal::Refusal;
 use reply::Reply;
@@ -44,6 +44,9 @@ const CHALLENGE: &str = "Bearer authorization_uri=https://localhost/oauth2/autho
     resource_id=https://storage.azure.com";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
+
+/// An answer of a service.
+pub(crate) type Response = http::Response<AnswerBody>;
 
 /// What all services share, and its settings.
 #[derive(Clone, Debug)]
@@ -216,9 +219,12 @@ impl Front {
         let outcome = outcome.and_then(|mut reply| {
             let body = std::mem::take(&mut reply.body);
             let (account, changes) = (&progress.account, progress.changes);
-            let content = match account {
-                Some(account) => self.answers.answer(body, account.id, changes, reserved)?,
-                None => body.into(),
+            let content = match (body, account) {
+                (Content::Whole(body), Some(account)) => {
+                    self.answers.answer(body, account.id, changes, reserved)?.into()
+                }
+                (Content::Page(page), Some(account)) => self.answers.page(*page, account.id)?,
+                (body, None) => body.into(),
             };
             Ok((reply, content))
         });
@@ -457,7 +463,7 @@ fn preflight(head: &Head<'_>, properties: &ServiceProperties) -> Result<Reply, R
 /// Adds what every response carries.
 fn respond<S: Service>(
     reply: Reply,
-    content: Bytes,
+    content: AnswerBody,
     parts: &Parts,
     progress: &Progress,
     request_id: &str,
@@ -501,7 +507,7 @@ fn respond<S: Service>(
             }
         }
     }
-    let mut response = http::Response::new(Full::new(content));
+    let mut response = Response::new(content);
     *response.status_mut() = reply.status;
     *response.headers_mut() = headers;
     response

@@ -1,5 +1,6 @@
 //! Answers, before they meet HTTP: the same reply is a response or a part of a batch response.
 
+use super::answer::Content;
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{self, HeaderName, HeaderValue};
@@ -15,7 +16,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     /// In the order in which the original sends them inside a batch.
     pub(crate) headers: Vec<Header>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Content,
     /// How the page was read and how many entities it took, for the log.
     pub(crate) plan: Option<String>,
 }
@@ -25,14 +26,14 @@ pub(crate) const NO_CACHE: Header = (Cow::Borrowed("Cache-Control"), Cow::Borrow
 impl Reply {
     /// A bare answer of an XML endpoint.
     pub(crate) fn plain(status: StatusCode) -> Self {
-        Self { status, headers: Vec::with_capacity(8), body: Vec::new(), plan: None }
+        Self { status, headers: Vec::with_capacity(8), body: Content::default(), plan: None }
     }
 
     /// An XML document.
     pub(crate) fn xml(body: String) -> Self {
         let mut reply = Self::plain(StatusCode::OK);
         reply.push("Content-Type", "application/xml");
-        reply.body = body.into_bytes();
+        reply.body = body.into_bytes().into();
         reply
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn serve<H: Handler>(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let _open = shared.metrics.hold(|metrics| &metrics.open);
-    // Answers are written whole: waiting for more to send would only add latency.
+    // Answers are written whole or in large pieces: waiting for more to send would only add latency.
     let _ = stream.set_nodelay(true);
     let pace = Arc::new(Pace::new());
     let (stream, returned) = Metered::new(stream, &pace, &shared.metrics);

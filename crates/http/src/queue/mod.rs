@@ -10,14 +10,13 @@ pub(crate) mod router;
 pub(crate) use dispatch::{created, deleted};
 pub(crate) use error::Failure;
 
+use crate::front::answer::AnswerBody;
 use crate::front::refusal::Refusal;
 use crate::front::reply::Reply;
-use crate::front::{Front, Progress, Service, Told, Visit};
-use crate::{Handler, Peer, Request, Response};
-use bytes::Bytes;
+use crate::front::{Front, Progress, Response, Service, Told, Visit};
+use crate::{Handler, Peer, Request};
 use dispatch::Context;
 use http::header::HeaderValue;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use rowhouse_service_account::AccountId;
 use rowhouse_service_queue::QueueService;
@@ -50,7 +49,7 @@ impl QueueHandler {
 }
 
 impl Handler for QueueHandler {
-    type Body = Full<Bytes>;
+    type Body = AnswerBody;
 
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         self.config.front.handle(self, request, peer).await
@@ -143,6 +142,6 @@ fn failed(failure: &Failure, told: &Told<'_>) -> Reply {
     let details: Vec<_> = details.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let (code, message) = (answer.code, &answer.message);
     let body = rowhouse_wire::error::plain_xml(code, message, &details, told.request_id, told.now);
-    reply.body = body.into_bytes();
+    reply.body = body.into_bytes().into();
     reply
 }

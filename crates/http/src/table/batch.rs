@@ -4,7 +4,7 @@
 //! a request of its own, then all are committed as one. What is wrong with the envelope is the answer to
 //! the whole request; what is wrong with an operation is the one part of a 202.
 
-use super::dispatch::{Context, Echo, dispatch};
+use super::dispatch::{Context, Echo, corrupt, dispatch};
 use super::error::Failure;
 use super::outbox::Around;
 use super::reply::{self, ErrorForm, NOSNIFF};
@@ -65,7 +65,7 @@ pub(crate) async fn run(
         Ok(Request::Query(part)) => lone_query(cx, prefix, &part, ids).await,
         Err(BatchError::TooManyOperations) => {
             let failure = Failure::Batch(BatchError::TooManyOperations);
-            Ok(failed(cx, &failure, None, None, ids))
+            failed(cx, &failure, None, None, ids)
         }
         Err(error) => Err(error.into()),
     }
@@ -152,7 +152,7 @@ async fn changeset(
             }
         };
         let failure = Failure::Part { index, source: Box::new(failure) };
-        return Ok(failed(cx, &failure, Some(part), prefer_of(part), ids));
+        return failed(cx, &failure, Some(part), prefer_of(part), ids);
     }
     let messages = match prepare(cx, around, &mut plan).await {
         Ok(messages) => messages,
@@ -161,7 +161,7 @@ async fn changeset(
             let part = parts.get(index);
             let source = Box::new(super::outbox::failure(*source));
             let failure = Failure::Part { index, source };
-            return Ok(failed(cx, &failure, part, part.and_then(prefer_of), ids));
+            return failed(cx, &failure, part, part.and_then(prefer_of), ids);
         }
         Err(error) => return Err(super::outbox::failure(error)),
     };
@@ -184,7 +184,7 @@ async fn changeset(
             } else {
                 Failure::Table(TableError::Operation { index, source })
             };
-            return Ok(failed(cx, &failure, part, part.and_then(prefer_of), ids));
+            return failed(cx, &failure, part, part.and_then(prefer_of), ids);
         }
         Err(error) => return Err(error.into()),
     };
@@ -230,9 +230,9 @@ fn answers(
             Due::Put => {
                 let message = messages.next().ok_or(Failure::Internal("no message to tell of"))?;
                 let version = around.map(|around| around.version).unwrap_or_default();
-                write_part(&mut writer, content_id, &queue::created(message, version));
+                write_part(&mut writer, content_id, queue::created(message, version))?;
             }
-            Due::Deleted => write_part(&mut writer, content_id, &queue::deleted()),
+            Due::Deleted => write_part(&mut writer, content_id, queue::deleted())?,
         }
     }
     Ok(accepted(writer))
@@ -328,16 +328,21 @@ async fn lone_query(
         Ok((operation, level)) => dispatch(Context { level, prefer: None, ..cx }, operation).await,
         Err(failure) => Err(failure),
     };
+    // What does not decode is said in the part.
+    let answer = answer.and_then(|mut reply| {
+        reply.body = std::mem::take(&mut reply.body).into_whole().map_err(corrupt)?.into();
+        Ok(reply)
+    });
     let mut writer = ResponseWriter::query(&ids.batch);
     match answer {
         Ok(mut reply) => {
             reply.headers.insert(0, (Cow::Borrowed("DataServiceVersion"), Cow::Borrowed("3.0;")));
-            write_part(&mut writer, part.inner_content_id(), &reply);
+            write_part(&mut writer, part.inner_content_id(), reply)?;
         }
         Err(failure) => {
             let failure = Failure::Part { index: 0, source: Box::new(failure) };
             let reply = error_part(cx, &failure, None, ids);
-            write_part(&mut writer, part.inner_content_id(), &reply);
+            write_part(&mut writer, part.inner_content_id(), reply)?;
         }
     }
     Ok(accepted(writer))
@@ -384,11 +389,11 @@ fn failed(
     part: Option<&Part<'_>>,
     prefer: Option<Prefer>,
     ids: &Ids,
-) -> Reply {
+) -> Result<Reply, Failure> {
     let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
     let reply = error_part(cx, failure, prefer, ids);
-    write_part(&mut writer, part.and_then(Part::inner_content_id), &reply);
-    accepted(writer)
+    write_part(&mut writer, part.and_then(Part::inner_content_id), reply)?;
+    Ok(accepted(writer))
 }
 
 fn error_part(cx: Context<'_>, failure: &Failure, prefer: Option<Prefer>, ids: &Ids) -> Reply {
@@ -399,20 +404,25 @@ fn error_part(cx: Context<'_>, failure: &Failure, prefer: Option<Prefer>, ids: &
     reply
 }
 
-fn write_part(writer: &mut ResponseWriter, content_id: Option<&str>, reply: &Reply) {
+fn write_part(
+    writer: &mut ResponseWriter,
+    content_id: Option<&str>,
+    reply: Reply,
+) -> Result<(), Failure> {
     let reason = reply.status.canonical_reason().unwrap_or("");
     let status = [reply.status.as_str(), " ", reason].concat();
     let mut part = start(writer, &status, content_id);
     for (name, value) in &reply.headers {
         part.header(name, value);
     }
-    part.body(&reply.body);
+    part.body(&reply.body.into_whole().map_err(corrupt)?);
+    Ok(())
 }
 
 fn accepted(writer: ResponseWriter) -> Reply {
     let mut reply = Reply::plain(StatusCode::ACCEPTED);
     reply.headers.extend([NOSNIFF, NO_CACHE]);
     reply.push("Content-Type", writer.content_type());
-    reply.body = writer.finish();
+    reply.body = writer.finish().into();
     reply
 }

@@ -3,6 +3,7 @@
 use super::error::Failure;
 use super::router::{self, DeleteMany, Operation, QueryEntities, Refused};
 use super::{explain, index, ttl};
+use crate::front::answer::Content;
 use crate::front::reply::Reply;
 use http::StatusCode;
 use rowhouse_query::{Filter, Order};
@@ -11,7 +12,9 @@ use rowhouse_service_table::{
     Action, Caller, DeleteQuery, EntityQuery, Operation as EntityOperation, OrderPlace, Place,
     TableService,
 };
-use rowhouse_types::{EntityKey, Grant, Record, Row, Service, TableName, Timestamp, limits};
+use rowhouse_types::{
+    Corrupt, EntityKey, Grant, Record, Row, Rows, Service, TableName, Timestamp, limits,
+};
 use rowhouse_wire::media::{Metadata, Prefer};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::uri::ResourceError;
@@ -159,7 +162,7 @@ async fn count_entities(
     let plan = format!("{}; examined={}; returned=0", counted.plan, counted.examined);
     cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
-    reply.body = counted.count.to_string().into_bytes();
+    reply.body = counted.count.to_string().into_bytes().into();
     Ok(reply)
 }
 
@@ -173,12 +176,9 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
     } else {
         None
     };
-    let page = cx.tables.query(cx.caller(), &table, query).await?;
-    let mut body = Vec::with_capacity(page.rows.byte_len() * 2 + 128);
+    let mut page = cx.tables.query(cx.caller(), &table, query).await?;
     let encoding = cx.encoding(&table, select.as_ref());
-    let limit = limits::PAGE_REPLY_BYTES_MAX;
-    let written = entity::write_page(&mut body, &encoding, count, page.rows.iter(), limit)
-        .map_err(corrupt)?;
+    let (body, written) = write_page(&encoding, count, &mut page.rows).map_err(corrupt)?;
     let mut reply = Reply::json(StatusCode::OK, cx.level, body);
     // What did not fit is where the next page starts.
     let next = match page.rows.iter().nth(written) {
@@ -194,6 +194,26 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
     cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
+}
+
+/// The body of a page, and how many entities it has. One that is large, and known to fit, is written while it is sent, and takes
+/// the rows with it; of any other, what does not fit is left out.
+fn write_page(
+    encoding: &entity::Context<'_>,
+    count: Option<u64>,
+    rows: &mut Rows,
+) -> Result<(Content, usize), Corrupt> {
+    let limit = limits::PAGE_REPLY_BYTES_MAX;
+    if limits::PAGE_WHOLE_BYTES_MAX < rows.byte_len() && entity::fits(encoding, count, rows, limit)
+    {
+        let rows = std::mem::take(rows);
+        let written = rows.len();
+        let page = Content::page(entity::PageWriter::new(encoding, count, rows))?;
+        return Ok((page, written));
+    }
+    let mut body = Vec::with_capacity(rows.byte_len() * 2 + 128);
+    let written = entity::write_page(&mut body, encoding, count, rows.iter(), limit)?;
+    Ok((body.into(), written))
 }
 
 async fn delete_many(cx: Context<'_>, delete: DeleteMany) -> Result<Reply, Failure> {
@@ -231,7 +251,7 @@ async fn explain_query(
     }
     let mut reply = Reply::empty(StatusCode::OK);
     reply.push("Content-Type", "text/plain;charset=utf-8");
-    reply.body = explanation.to_string().into_bytes();
+    reply.body = explanation.to_string().into_bytes().into();
     Ok(reply)
 }
 
@@ -414,6 +434,6 @@ impl<'a> Context<'a> {
     }
 }
 
-pub(crate) fn corrupt(error: rowhouse_types::Corrupt) -> Failure {
+pub(crate) fn corrupt(error: Corrupt) -> Failure {
     Failure::Table(error.into())
 }

@@ -18,17 +18,16 @@ mod ttl;
 
 pub use outbox::Outbox;
 
+use crate::front::answer::AnswerBody;
 use crate::front::head::{Head, Headers};
 use crate::front::refusal::Refusal;
 use crate::front::reply::Reply;
 use crate::front::shares::Shares;
-use crate::front::{Front, Progress, Service, Told, Visit};
-use crate::{Handler, Peer, Request, Response};
-use bytes::Bytes;
+use crate::front::{Front, Progress, Response, Service, Told, Visit};
+use crate::{Handler, Peer, Request};
 use dispatch::Context;
 use error::Failure;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use reply::ErrorForm;
 use rowhouse_service_account::AccountId;
@@ -102,7 +101,7 @@ impl TableHandler {
 }
 
 impl Handler for TableHandler {
-    type Body = Full<Bytes>;
+    type Body = AnswerBody;
 
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         self.config.front.handle(self, request, peer).await

@@ -1,6 +1,7 @@
 //! The answers of the Table service, good and bad.
 
 use super::error::Failure;
+use crate::front::answer::Content;
 use crate::front::reply::{Header, NO_CACHE, Reply};
 use http::StatusCode;
 use rowhouse_types::{Etag, Timestamp};
@@ -20,11 +21,11 @@ impl Reply {
     }
 
     /// An OData answer with a JSON body.
-    pub(crate) fn json(status: StatusCode, level: Metadata, body: Vec<u8>) -> Self {
+    pub(crate) fn json(status: StatusCode, level: Metadata, body: impl Into<Content>) -> Self {
         let mut reply = Self::plain(status);
         reply.push("Content-Type", media::content_type(level));
         reply.headers.extend([NOSNIFF, NO_CACHE]);
-        reply.body = body;
+        reply.body = body.into();
         reply
     }
 
@@ -32,7 +33,7 @@ impl Reply {
     pub(crate) fn plain_json(status: StatusCode, value: &serde_json::Value) -> Self {
         let mut reply = Self::empty(status);
         reply.push("Content-Type", "application/json;charset=utf-8");
-        reply.body = value.to_string().into_bytes();
+        reply.body = value.to_string().into_bytes().into();
         reply
     }
 
@@ -66,10 +67,10 @@ pub(crate) fn failure(
     if form.xml {
         reply.push("Content-Type", "application/xml");
         reply.push("x-ms-error-code", answer.code);
-        reply.body = error::xml(answer.code, &answer.message, request_id, now).into_bytes();
+        reply.body = error::xml(answer.code, &answer.message, request_id, now).into_bytes().into();
         return reply;
     }
-    reply.body = error::json(answer.code, &answer.message, request_id, now).into_bytes();
+    reply.body = error::json(answer.code, &answer.message, request_id, now).into_bytes().into();
     if front_door {
         reply.push("Content-Type", "application/json");
         reply.push("x-ms-error-code", answer.code);

@@ -298,6 +298,29 @@ mod writing {
         assert_eq!(page(&rows, Metadata::Minimal), expected);
     }
 
+    /// The largest pages of plain text are proved to fit, and what may be longer is not.
+    #[test]
+    fn what_fits() {
+        let page = |text: &str, bytes: usize| {
+            let record = record(&[("text", ValueRef::String(text))]);
+            let mut rows = Rows::new();
+            while rows.byte_len() < bytes {
+                rows.push(&Row { partition: "p", row: "r", record: record.as_ref() });
+            }
+            rows
+        };
+        let cx = context(Metadata::Minimal, None);
+        let (most, limit) = (limits::PAGE_BYTES_MAX, limits::PAGE_REPLY_BYTES_MAX);
+        let plain = "tëxt \"in quotes\"\n".repeat(100);
+        for (text, bytes, expected) in [
+            (plain.as_str(), most, true),
+            (&"\u{1}".repeat(1000), limit / 7, true),
+            (&"\u{1}".repeat(1000), most, false),
+        ] {
+            assert_eq!(fits(&cx, None, &page(text, bytes), limit), expected, "{bytes}");
+        }
+    }
+
     #[test]
     fn a_corrupt_record_leaves_nothing_behind() {
         let mut out = b"before".to_vec();
@@ -388,6 +411,37 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
+fn level() -> impl Strategy<Value = Metadata> {
+    prop_oneof![Just(Metadata::None), Just(Metadata::Minimal), Just(Metadata::Full)]
+}
+
+/// Everything, or some of what is there, of what is not, and of keys.
+fn select() -> impl Strategy<Value = Option<Select>> {
+    let name = "[a-c\"é]{1,2}|PartitionKey|RowKey|Timestamp|missing";
+    prop_oneof![
+        Just(None),
+        vec(name, 1..6).prop_map(|names| Select::parse(&names.join(",")).unwrap()),
+    ]
+}
+
+/// A page of few entities, their keys and texts full of what has to be escaped.
+fn rows() -> impl Strategy<Value = Rows> {
+    let key = "[a-c'\"%é😀 \\\\]{0,6}";
+    let text = "[\0-\x1F\"\\\\a-cé😀]{0,20}".prop_map(|text: String| Value::String(text.into()));
+    let properties = btree_map("[a-cé]{1,2}", prop_oneof![3 => value(), 2 => text], 0..5);
+    let ticks = 0..=Timestamp::MAX.ticks();
+    vec((key, key, properties, ticks), 0..8).prop_map(|entities| {
+        let mut rows = Rows::new();
+        for (partition, row, properties, ticks) in entities {
+            let borrowed: Vec<_> = properties.iter().map(|(n, v)| (&**n, v.as_ref())).collect();
+            let mut record = record(&borrowed);
+            record.stamp(Timestamp::from_ticks(ticks).unwrap());
+            rows.push(&Row { partition: &partition, row: &row, record: record.as_ref() });
+        }
+        rows
+    })
+}
+
 /// One NaN is as good as another.
 fn same(a: ValueRef<'_>, b: ValueRef<'_>) -> bool {
     match (a, b) {
@@ -450,6 +504,43 @@ proptest! {
         let mut again = read(&plain).unwrap().record;
         again.stamp(record.as_ref().timestamp());
         prop_assert_eq!(&one(&cx, &partition, &row, &again), &first);
+    }
+
+    /// Whatever is asked for and however small they are, the pieces are the page.
+    #[test]
+    fn pieces_join_to_the_page(
+        rows in rows(),
+        level in level(),
+        select in select(),
+        count in any::<Option<u64>>(),
+        limit in prop_oneof![0_usize..200, Just(1 << 20)],
+    ) {
+        let cx = context(level, select.as_ref());
+        let mut whole = Vec::new();
+        write_page(&mut whole, &cx, count, rows.iter(), usize::MAX).unwrap();
+        let mut page = PageWriter::new(&cx, count, rows);
+        let mut joined = Vec::new();
+        while !page.is_ended() {
+            let piece = page.piece(limit).unwrap();
+            prop_assert!(!piece.is_empty());
+            joined.extend(piece);
+        }
+        prop_assert!(page.piece(limit).unwrap().is_empty());
+        prop_assert_eq!(String::from_utf8(joined), String::from_utf8(whole));
+    }
+
+    #[test]
+    fn what_fits_is_not_longer(
+        rows in rows(),
+        level in level(),
+        select in select(),
+        count in any::<Option<u64>>(),
+    ) {
+        let cx = context(level, select.as_ref());
+        let mut whole = Vec::new();
+        write_page(&mut whole, &cx, count, rows.iter(), usize::MAX).unwrap();
+        prop_assert!(!fits(&cx, count, &rows, whole.len() - 1));
+        prop_assert!(fits(&cx, count, &rows, whole.len() * 16));
     }
 
     #[test]

@@ -34,49 +34,6 @@ pub fn write_one(out: &mut Vec<u8>, cx: &Context<'_>, row: &Row<'_>) -> Result<(
     result
 }
 
-/// Writes a page of entities as the whole answer, up to the one that reaches `limit` bytes, and tells how
-/// many it wrote. If it is known how many there are in all, that is said before them. After an error `out` is as it was before.
-pub fn write_page<'r>(
-    out: &mut Vec<u8>,
-    cx: &Context<'_>,
-    count: Option<u64>,
-    rows: impl Iterator<Item = Result<Row<'r>, Corrupt>>,
-    limit: usize,
-) -> Result<usize, Corrupt> {
-    let start = out.len();
-    let mut page = Object::open(out);
-    write_metadata(&mut page, cx, "");
-    if let Some(count) = count {
-        page.text("odata.count", &count.to_string());
-    }
-    page.name("value", "");
-    page.out.push(b'[');
-    let mut result = Ok(0);
-    for (index, row) in rows.enumerate() {
-        if limit <= page.out.len() - start {
-            break;
-        }
-        if index > 0 {
-            page.out.push(b',');
-        }
-        result = row.and_then(|row| {
-            let mut object = Object::open(page.out);
-            write_members(&mut object, cx, &row)?;
-            object.close();
-            Ok(index + 1)
-        });
-        if result.is_err() {
-            break;
-        }
-    }
-    page.out.push(b']');
-    page.close();
-    if result.is_err() {
-        out.truncate(start);
-    }
-    result
-}
-
 /// Writes one entity and nothing around it: its keys, its Timestamp if wanted, and every property with its type
 /// unless JSON shows that. [`read`](super::read) reads the same record back. After an error `out` is as it was
 /// before.
@@ -182,10 +139,7 @@ pub(crate) fn write_members(
             }
         }
         Some(select) => {
-            for name in select.names() {
-                if matches!(&**name, "PartitionKey" | "RowKey" | "Timestamp") {
-                    continue;
-                }
+            for name in custom_names(select) {
                 if let Some((edm_type, value)) = row.record.find(name)? {
                     let name = name.as_bytes();
                     write_property(object, cx.level, StoredProperty { name, edm_type, value })?;
@@ -197,6 +151,12 @@ pub(crate) fn write_members(
         }
     }
     Ok(())
+}
+
+/// What is selected of an entity beside its keys and its Timestamp.
+pub(super) fn custom_names(select: &Select) -> impl Iterator<Item = &str> {
+    let names = select.names().iter().map(|name| &**name);
+    names.filter(|name| !matches!(*name, "PartitionKey" | "RowKey" | "Timestamp"))
 }
 
 fn write_address(out: &mut Vec<u8>, base: Option<&str>, table: &str, row: &Row<'_>) {

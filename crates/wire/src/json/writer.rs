@@ -48,6 +48,17 @@ pub(crate) fn escaped_bytes(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Utf8E
     Ok(())
 }
 
+/// A length that text does not exceed between quotes; every byte is looked at alike, several at a time.
+pub(crate) fn escaped_most(bytes: &[u8]) -> usize {
+    const LONG: u8 = 5;
+    const CHUNK: usize = 32;
+    const { assert!(CHUNK * (LONG as usize) <= u8::MAX as usize, "what a chunk adds fits") }
+    let added =
+        |byte: u8| LONG * u8::from(byte < 0x20) + u8::from(byte == b'"') + u8::from(byte == b'\\');
+    let chunks = bytes.chunks(CHUNK).map(|chunk| chunk.iter().map(|&byte| added(byte)).sum::<u8>());
+    bytes.len() + chunks.map(usize::from).sum::<usize>()
+}
+
 /// Writes an integer.
 pub(crate) fn integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
@@ -173,6 +184,7 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(written(|out| string(out, text)), expected);
+            assert!(expected.len() - 2 <= escaped_most(text.as_bytes()), "{text:?}");
         }
     }
 
