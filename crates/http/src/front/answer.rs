@@ -11,7 +11,7 @@
 //!
 //! The structure of records is checked where they are read from the store; whether text is text, a Boolean 0 or 1 and
 //! a DateTime in range is seen only where they are written. To look ahead would take half as long as to
-//! write them. So what does not decode is answered with 500 if it is in the first piece; beyond that the body breaks off, which
+//! write them, or longer. So what does not decode is answered with 500 if it is in the first piece; beyond that the body breaks off, which
 //! every client notices, and the log says so.
 
 use super::body::Tally;
