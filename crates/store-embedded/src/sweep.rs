@@ -15,6 +15,7 @@ use crate::jobs::{Answer, Job, Refused, Work};
 use crate::queue;
 use crate::schema;
 use crate::store::Shared;
+use crate::tuning::SWEEP_QUEUE;
 use crate::tuning::Tuning;
 use rowhouse_store::{IndexId, IndexState, TableId};
 use rusqlite::types::ValueRef;
@@ -218,8 +219,7 @@ impl Sweeper {
     /// Waits until the committer has little to do, but no longer than this.
     pub(crate) fn wait_for_calm(&mut self, patience: Duration) -> Result<(), Ended> {
         let start = Instant::now();
-        while self.shared.tuning.sweep_queue < self.shared.jobs.len() && start.elapsed() < patience
-        {
+        while SWEEP_QUEUE < self.shared.jobs.len() && start.elapsed() < patience {
             self.pause(self.shared.tuning.sweep_pause)?;
         }
         Ok(())

@@ -1,6 +1,10 @@
 //! The engine's own bounds and rhythms, in one place so that tests can make them small.
 
+use std::thread;
 use std::time::Duration;
+
+/// Jobs waiting for the committer above which the sweep waits.
+pub(crate) const SWEEP_QUEUE: usize = 8;
 
 /// Sizes and pauses that no user needs to set.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +25,9 @@ pub(crate) struct Tuning {
     pub(crate) long_looks: u32,
     /// Rows that a page with a filter examines before it has a second thread read from the end, and between attempts. A
     /// multiple of how many are examined between looks. By then the page has taken a few times as long as waking a thread does.
-    pub(crate) back_after_rows: u64,
+    pub(crate) back_after_rows: u32,
     /// Threads that may be reading pages when another is put to work on one of them: no more than can run at a time.
-    pub(crate) processors: usize,
+    pub(crate) processors: u32,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -56,8 +60,6 @@ pub(crate) struct Tuning {
     pub(crate) sweep_bytes: usize,
     /// Pause between steps of the sweep, and until the queue is looked at again when it is long.
     pub(crate) sweep_pause: Duration,
-    /// Jobs waiting for the committer above which the sweep waits.
-    pub(crate) sweep_queue: usize,
     /// Entities that a step of building an index enters: each is looked up, and most write a page.
     pub(crate) build_rows: usize,
     /// Bytes of records that end such a step early.
@@ -88,7 +90,8 @@ impl Default for Tuning {
             scan_threads: 8,
             long_looks: 1024,
             back_after_rows: 1024,
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            processors: thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,
@@ -100,7 +103,6 @@ impl Default for Tuning {
             sweep_rows: 500,
             sweep_bytes: 2 * 1024 * 1024,
             sweep_pause: Duration::from_millis(2),
-            sweep_queue: 8,
             build_rows: 100,
             build_bytes: 1024 * 1024,
             build_chunk_rows: 100_000,

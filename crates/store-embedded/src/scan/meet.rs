@@ -42,8 +42,18 @@ struct State {
     over: bool,
     /// The back has examined every row after this one.
     back: Option<Place>,
-    /// What the back has found; nothing if it could not read. None until it has ended.
-    found: Option<Option<Page>>,
+    found: Found,
+}
+
+/// What the back has found.
+#[derive(Debug, Default)]
+enum Found {
+    /// It has not ended, or not begun.
+    #[default]
+    Unknown,
+    /// It could not read.
+    Nothing,
+    Page(Page),
 }
 
 /// A key, kept without allocating for each.
@@ -95,10 +105,10 @@ impl<'a> Ask<'a> {
     /// Whether it is time to ask, having examined and found so much.
     pub(super) fn is_due(&self, scan: &Scan, page: &Page) -> bool {
         let tuning = &self.shared.tuning;
-        page.examined.is_multiple_of(tuning.back_after_rows)
+        page.examined.is_multiple_of(tuning.back_after_rows.into())
             && page.rows.len() < scan.limit.div_ceil(LITTLE)
             && page.rows.byte_len() < scan.max_bytes.div_ceil(LITTLE)
-            && self.shared.scans.busy() < tuning.processors
+            && self.shared.scans.busy() < tuning.processors as usize
     }
 
     /// Has another thread begin at the end of what is left from `key` on, if one is free.
@@ -118,12 +128,11 @@ impl<'a> Ask<'a> {
             };
             let work = || read(conn, &table, &scan, (now, batch), &ours, &over);
             let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            let found = match found {
-                Ok(Ok(page)) => page,
-                // The front comes to what was wrong, and tells.
-                Ok(Err(_)) | Err(_) => None,
+            ours.lock().found = match found {
+                Ok(Ok(Some(page))) => Found::Page(page),
+                // What was wrong, the front comes to, and tells.
+                Ok(Ok(None) | Err(_)) | Err(_) => Found::Nothing,
             };
-            ours.lock().found = Some(found);
             ours.ended.notify_one();
         }))?;
         Some(Front(meeting))
@@ -158,7 +167,7 @@ pub(crate) struct Back<'a>(&'a Meeting);
 
 impl Back<'_> {
     /// Tells where the back is. True once there is no reason to go on.
-    pub(super) fn is_done(&self, examined: u64, key: (&str, &str)) -> bool {
+    pub(super) fn is_done(self, examined: u64, key: (&str, &str)) -> bool {
         let mut state = self.0.lock();
         state.back.get_or_insert_default().set(key);
         key <= state.front.key() || BACK_ROWS_MAX <= examined
@@ -185,7 +194,7 @@ impl Front {
     pub(super) fn at(&self, key: (&str, &str), deadline: Instant) -> Told {
         let mut state = self.0.lock();
         state.front.set(key);
-        if matches!(state.found, Some(None)) {
+        if matches!(state.found, Found::Nothing) {
             return Told::Alone;
         }
         if state.back.as_ref().is_none_or(|back| key <= back.key()) {
@@ -193,10 +202,13 @@ impl Front {
         }
         state.over = true;
         let patience = deadline.saturating_duration_since(Instant::now());
-        let waiting = |state: &mut State| state.found.is_none();
+        let waiting = |state: &mut State| matches!(state.found, Found::Unknown);
         let waited = self.0.ended.wait_timeout_while(state, patience, waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.found.take().flatten().map_or(Told::Alone, Told::Met)
+        match std::mem::take(&mut state.found) {
+            Found::Page(page) => Told::Met(page),
+            Found::Nothing | Found::Unknown => Told::Alone,
+        }
     }
 }
 

@@ -109,7 +109,7 @@ async fn the_page_does_not_tell_where_they_met() {
         let found = read(&back, &table, &backwards, (now, batch), &meeting, &never).unwrap();
         let found = found.expect("nothing was committed");
         let behind = found.examined;
-        meeting.lock().found = Some(Some(found));
+        meeting.lock().found = Found::Page(found);
         let front_role = Role::Front(Front(Arc::new(meeting)));
         let both = super::super::read(&front, &table, &scan, now, &never, front_role).unwrap();
         let alone = super::super::read(&front, &table, &scan, now, &never, Role::Alone).unwrap();
