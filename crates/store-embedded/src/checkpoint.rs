@@ -3,7 +3,8 @@
 //! A passive checkpoint disturbs nobody, but the log starts again from its beginning only at a moment
 //! when no reader needs it, and readers that overlap leave no such moment. So beyond a size a
 //! restart is tried, which holds writers back while the readers of that moment finish: briefly
-//! at first, and when the log is four times that size for as long as any page takes.
+//! at first, and when the log is four times that size for as long as any page takes. It is announced first, and pages that
+//! have been read for a while end then with what they have ([`Requests::or_restart`]): whoever asked goes on from there.
 //!
 //! Once writers have rested for a moment whatever is left is copied too: what has come to rest is read faster from
 //! the database than from the log.
@@ -14,7 +15,8 @@
 use crate::store::Shared;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +24,19 @@ use std::time::Duration;
 const LITTLE: i32 = 256;
 /// How often the log is copied before it starts again, at most.
 const COPIES_MAX: usize = 4;
+/// How long pages have to end before writers are held back for them. Those that lag behind are waited for.
+const TIME_TO_END: Duration = Duration::from_millis(20);
+/// So many looks at the clock a page takes at least, a thousand rows with most filters: most pages need no more, and one that
+/// ends has brought its client further.
+const LOOKS_KEPT: u32 = 64;
 
 /// How the committer and the sweep ask for a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     state: Mutex<State>,
     changed: Condvar,
+    /// The log is about to start again: pages end that have been read for a while.
+    announced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +80,23 @@ impl Requests {
     pub(crate) fn give_way(&self) {
         let waited = self.changed.wait_while(self.lock(), |state| state.restarting);
         drop(waited);
+    }
+
+    /// What a page asks at every look whether to end: as it would anyway, and also when it has been read for a while and
+    /// writers would have to wait for it.
+    pub(crate) fn or_restart<'a>(
+        &'a self,
+        abandoned: &'a dyn Fn() -> bool,
+    ) -> impl Fn() -> bool + 'a {
+        let looks = Cell::new(0_u32);
+        move || {
+            looks.set(looks.get().saturating_add(1));
+            abandoned() || (LOOKS_KEPT <= looks.get() && self.announced.load(Ordering::Relaxed))
+        }
+    }
+
+    pub(crate) fn announce(&self, announced: bool) {
+        self.announced.store(announced, Ordering::Relaxed);
     }
 
     fn set_restarting(&self, restarting: bool) {
@@ -140,9 +166,11 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
         4.. => Duration::from_secs(10),
     };
     conn.busy_timeout(patience)?;
-    shared.checkpoints.set_restarting(true);
-    let restarted = conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::RESTART);
-    shared.checkpoints.set_restarting(false);
+    let requests = &shared.checkpoints;
+    requests.announce(true);
+    let restarted = restart(conn, shared);
+    requests.set_restarting(false);
+    requests.announce(false);
     match restarted {
         Ok(_) => Ok(()),
         Err(error) if is_busy(&error) => {
@@ -152,6 +180,19 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
         }
         Err(error) => Err(error),
     }
+}
+
+/// Has the log start again, once pages have had time to end.
+fn restart(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
+    if shared.scans.busy() > 0 {
+        shared.checkpoints.pause(TIME_TO_END);
+        // What they held on to, and what was committed meanwhile.
+        if copy(conn, shared)?.is_none() {
+            return Ok(());
+        }
+    }
+    shared.checkpoints.set_restarting(true);
+    conn.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::RESTART).map(drop)
 }
 
 /// Copies what is in the log while commits go on, again until little is left: what is left is copied while nobody can

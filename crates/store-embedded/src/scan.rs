@@ -1,7 +1,8 @@
 //! Pages of queries, on threads of their own.
 //!
 //! A page is one read transaction, so it never shows half of a batch. The filter looks at the row
-//! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends.
+//! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends, and so does a long one
+//! that the log waits for ([`checkpoint`](crate::checkpoint)).
 //!
 //! A page that takes long lets everybody else go first: the rest of it is read at a lower priority. No thread
 //! can take that back, so the next page on its connection is read by another thread. While a processor reads
@@ -144,7 +145,7 @@ impl Scans {
     }
 
     /// How many threads are reading now.
-    fn busy(&self) -> usize {
+    pub(crate) fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
     }
 
@@ -256,7 +257,11 @@ pub(crate) fn page(
         let (_view, batch) = View::latest(conn, shared)?;
         let now = shared.now(table);
         let role = Ask { shared, table, now, batch }.role(scan);
-        read(conn, table, scan, now, abandoned, role)
+        // What an index has gathered so far would be lost.
+        if scan.through.is_some() {
+            return read(conn, table, scan, now, abandoned, role);
+        }
+        read(conn, table, scan, now, &shared.checkpoints.or_restart(abandoned), role)
     })
 }
 

@@ -14,7 +14,7 @@ use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
 use common::{commit, key, number, page, put, record, scan_of, table, write};
 use rowhouse_env::{Clock, SystemClock};
-use rowhouse_store::{Batch, Condition, Conflict, Store, StoreError, TableId, Write};
+use rowhouse_store::{Batch, Condition, Conflict, Scan, Store, StoreError, TableId, Write};
 use rowhouse_types::{KeyRange, Timestamp};
 use rusqlite::wal::CheckpointMode;
 use std::path::Path;
@@ -37,6 +37,19 @@ async fn fill(store: &EmbeddedStore, table: TableId, partitions: usize, padding:
             put(table, &partition.to_string(), &row.to_string(), record(row, padding))
         });
         commit(store, rows.collect()).await;
+    }
+}
+
+/// How many entities a table has, page by page, and how many each page examined.
+async fn in_pages(store: &EmbeddedStore, table: TableId) -> (usize, Vec<u64>) {
+    let (mut found, mut examined) = (0, Vec::new());
+    let mut rest = KeyRange::all();
+    loop {
+        let page = page(store, table, rest.clone()).await;
+        found += page.rows.len();
+        examined.push(page.examined);
+        let Some(next) = page.next else { return (found, examined) };
+        rest.start = next;
     }
 }
 
@@ -244,6 +257,33 @@ async fn the_log_is_copied_when_writers_rest() {
     eventually("the log is copied", || in_log() == 0).await;
     commit(&*store, vec![put(things, "p", "r", record(2, 10))]).await;
     eventually("the log is copied again", || in_log() == 0).await;
+}
+
+/// Writers would wait for a page that is read for long when the log is to start again: it ends, and goes on from there. Short
+/// ones do not notice.
+#[test]
+fn long_pages_end_when_the_log_starts_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning::default());
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        fill(&store, things, 50, 100).await;
+        let whole = page(&*store, things, KeyRange::all()).await;
+        assert_eq!((whole.rows.len(), whole.next.is_none()), (5000, true));
+
+        store.shared.checkpoints.announce(true);
+        // The first look is after one row, then there is one after every 16.
+        assert_eq!(in_pages(&store, things).await, (5000, vec![1008, 1008, 1008, 1008, 968]));
+        let short = page(&*store, things, KeyRange::partition("7")).await;
+        assert_eq!((short.rows.len(), short.next.is_none()), (100, true));
+        let thousand = Scan { limit: 1000, ..scan_of(KeyRange::all()) };
+        let thousand = store.scan(things, thousand).await.unwrap();
+        assert_eq!((thousand.rows.len(), thousand.examined), (1000, 1001));
+
+        store.shared.checkpoints.announce(false);
+        assert_eq!(page(&*store, things, KeyRange::all()).await.rows.len(), 5000);
+        store.close().await.unwrap();
+    });
 }
 
 /// A connection that has read once and is never used again keeps no snapshot for ever.
@@ -484,7 +524,7 @@ fn a_database_outgrows_the_memory() {
         commit(&store, vec![put(things, "1", "7", record(70, 10))]).await;
         let found = store.get(things, &key("1", "7")).await.unwrap();
         assert_eq!(found.as_ref().map(number), Some(70));
-        assert_eq!(page(&store, things, KeyRange::all()).await.rows.len(), 4000);
+        assert_eq!(in_pages(&store, things).await.0, 4000);
         store.drop_table(things).await.unwrap();
         let others = table(&store, "Others").await;
         let mut row = 0;
