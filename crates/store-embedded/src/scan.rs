@@ -31,6 +31,9 @@ use tokio::sync::oneshot;
 
 /// How many rows are examined between looks at the clock, unless the filter is long.
 const ROWS_PER_LOOK: u64 = 16;
+/// After so many looks, a fraction of a millisecond, whoever waits for the processor has a turn. Linux lets a thread go on for
+/// up to 4 ms otherwise, also while one with a higher priority waits.
+const LOOKS_PER_TURN: u32 = 16;
 /// With so many conditions every row may take long.
 const LONG_FILTER: usize = 64;
 /// Until the system is asked again for a thread that it did not give.
@@ -75,12 +78,15 @@ impl Length {
         Self { looks: Cell::new(0), long }
     }
 
-    /// Counts a look. When the reading becomes long, its thread steps back for ever.
+    /// Counts a look. Now and then others have a turn, and when the reading becomes long, its thread steps back for ever.
     fn look(&self) {
         let looks = self.looks.get().saturating_add(1);
         self.looks.set(looks);
         if looks == self.long {
             rowhouse_env::step_back();
+        }
+        if looks.is_multiple_of(LOOKS_PER_TURN) {
+            thread::yield_now();
         }
     }
 
