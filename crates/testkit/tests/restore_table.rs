@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rowhouse_env::{Random, SeededRandom};
-use rowhouse_testkit::{Client, TestPostgres, TestServer, binary, seed};
+use rowhouse_testkit::{Client, TestPostgres, TestServer, binary, seed, wait_until};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -85,16 +85,28 @@ fn contents(client: &mut Client, table: &str) -> Vec<Value> {
     entities
 }
 
-/// Nobody takes the half for a table.
-fn is_hidden(client: &mut Client) {
+/// Whether nobody takes the half for a table. From one look to the next it may have become whole, never the reverse.
+fn is_hidden(client: &mut Client) -> bool {
     let mut get = |path: &str| client.request("GET", path, &[], b"");
-    assert_eq!(get("Again()").status, 404);
-    assert_eq!(get("Tables('Again')").status, 404);
-    let tables = get("Tables");
-    let names = String::from_utf8_lossy(&tables.body);
-    assert!(names.contains("Noise") && !names.contains("Again"), "{names}");
+    let first = [get("Again()").status == 200, get("Tables('Again')").status == 200];
+    let tables = get("Tables").body;
+    let names = String::from_utf8_lossy(&tables);
+    assert!(names.contains("Noise"), "{names}");
+    let looks = [first[0], first[1], names.contains("Again")];
+    assert!(looks.is_sorted(), "{looks:?}");
+    if looks.contains(&true) {
+        return false;
+    }
     let entity = json!({ "PartitionKey": "p", "RowKey": "mine" });
-    assert_eq!(client.insert("Again", &entity).expect("answered").status, 404);
+    match client.insert("Again", &entity).expect("answered").status {
+        404 => true,
+        204 => {
+            let key = "Again(PartitionKey='p',RowKey='mine')";
+            assert_eq!(client.delete(key, "*").expect("answered").status, 204);
+            false
+        }
+        status => panic!("{status}"),
+    }
 }
 
 fn killed(mut server: TestServer) {
@@ -133,16 +145,13 @@ fn killed(mut server: TestServer) {
                     server.restart();
                 }
                 let mut client = server.client();
-                if client.request("GET", "Again()", &[], b"").status == 200 {
-                    // All of it was there when the command was killed, perhaps with its answer: whoever sees it sees all.
-                    assert_eq!(contents(&mut client, "Again"), expected);
-                    assert_eq!(
-                        client.delete("Tables('Again')", "*").expect("answered").status,
-                        204
-                    );
-                } else {
-                    is_hidden(&mut client);
+                if is_hidden(&mut client) {
+                    continue;
                 }
+                // All of it had been sent when the command was killed: whoever sees the table sees all.
+                assert_eq!(contents(&mut client, "Again"), expected);
+                let deleted = client.delete("Tables('Again')", "*").expect("answered");
+                assert_eq!(deleted.status, 204);
                 continue;
             }
         }
@@ -241,6 +250,51 @@ fn halves_are_told() {
     assert!(whole && said.contains(": 10 entities.\n"), "{said}");
     server.kill();
     assert_eq!(check(&server).1, "2 tables with 20 entities: everything is in order.\n");
+}
+
+/// Who sends all of a backup and does not wait for the answer leaves a table that is whole, or a half that nobody sees and the next
+/// attempt goes on with; and a line for the audit.
+#[test]
+fn nobody_waits_for_the_answer() {
+    const ATTEMPTS: usize = 50;
+    let server = TestServer::start();
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = directory.path().join("backup.rhb");
+    let mut client = server.client();
+    client.create_table("Things");
+    for row in 0..10 {
+        let entity = json!({ "PartitionKey": "p", "RowKey": format!("{row}") });
+        assert_eq!(client.insert("Things", &entity).expect("answered").status, 204);
+    }
+    let (taken, said) = ended(ask(&server, &["backup"], &file).spawn().expect("it starts"));
+    assert!(taken, "{said}");
+    let expected = contents(&mut client, "Things");
+    let length = usize::try_from(std::fs::metadata(&file).expect("it is there").len());
+    let length = length.expect("it is short");
+    for attempt in 0..ATTEMPTS {
+        hang_up(&server, &file, ("Things", &format!("Again{attempt}")), length);
+    }
+    // Of a client that hangs up at once the server may not even have heard what it wants.
+    let lines = |table: &str| {
+        let log = server.log();
+        let lines = log.lines().filter(|line| line.contains("table.restore"));
+        lines.filter(|line| line.contains(&format!("\"{table}\""))).count()
+    };
+    let mut begun = 0;
+    for attempt in 0..ATTEMPTS {
+        let table = format!("Again{attempt}");
+        let again = ["restore", "--json", "--table", &format!("Things={table}")];
+        let (done, said) = ended(ask(&server, &again, &file).spawn().expect("it starts"));
+        let was_whole = !done;
+        assert!(done || said.contains("already: choose another name"), "{said}");
+        if was_whole || said.contains("\"resumed\":true") {
+            wait_until("each of the two has its line", || lines(&table) == 2);
+            begun += 1;
+        }
+        assert_eq!(contents(&mut client, &table), expected);
+    }
+    println!("{begun} of {ATTEMPTS} had begun");
+    assert!(begun > 0, "none had begun");
 }
 
 /// Of several tables those that can be are restored, and the others told: so the same command goes on with one that is

@@ -4,11 +4,12 @@
 //! must name the machine itself as its host, so that a web page cannot reach in by rebinding a
 //! name. On any other address everything takes a token and an encrypted connection. The API takes a
 //! token always; what the token's scopes do not cover is refused. Every action of the API leaves
-//! one line in the log under the target `audit`: who, what, on which account, with what outcome,
+//! one line in the log under the target `audit` ([`audit`]): who, what, on which account, with what outcome,
 //! never a key. A backup, which goes on after its answer has begun, leaves another at its end.
 
 mod accounts;
 mod answer;
+mod audit;
 mod backup;
 mod body;
 mod cluster;
@@ -21,6 +22,7 @@ pub use token::{Scope, TokenError, Tokens};
 use crate::telemetry::Metrics;
 use crate::{Handler, Peer, Request};
 use answer::{Problem, text};
+use audit::Audit;
 use body::Response;
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
@@ -233,24 +235,13 @@ impl Admin {
         request: Request,
         peer: Peer,
     ) -> Result<Response, Problem> {
-        let mut subject = call.account().cloned();
+        let mut audit = Audit::new(&call, bearer, peer);
         let result = match bearer {
             None => Err(Problem::TOKEN),
             Some(bearer) if !bearer.may(call.scope()) => Err(Problem::scope(call.scope())),
-            Some(bearer) => self.run(&call, bearer, request, &mut subject).await,
+            Some(bearer) => self.run(&call, bearer, request, &mut audit.subject).await,
         };
-        let outcome = result.as_ref().map_or_else(|problem| problem.code, |_| "ok");
-        tracing::info!(
-            target: "audit",
-            action = call.name(),
-            account = subject.as_ref().map(AccountName::as_str),
-            slot = call.slot(),
-            table = call.table().map(TableName::as_str),
-            token = bearer.map(Bearer::fingerprint),
-            peer = %peer.addr,
-            outcome,
-            "admin action"
-        );
+        audit.outcome = Some(result.as_ref().map_or_else(|problem| problem.code, |_| "ok"));
         result
     }
 
