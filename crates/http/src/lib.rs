@@ -17,13 +17,10 @@ pub use queue::{QueueHandler, QueueHandlerConfig};
 pub use table::{Outbox, TableHandler, TableHandlerConfig};
 
 use bytes::Bytes;
-use http_body_util::Full;
 use std::net::SocketAddr;
 
 /// A request as it came in, its body unread.
 pub type Request = http::Request<hyper::body::Incoming>;
-/// A response with its whole body.
-pub type Response = http::Response<Full<Bytes>>;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]

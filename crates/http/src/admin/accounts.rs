@@ -2,7 +2,7 @@
 
 use super::Endpoints;
 use super::answer::{Problem, empty, json};
-use crate::Response;
+use super::body::Response;
 use http::StatusCode;
 use rowhouse_service_account::{
     AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeySlot,

@@ -1,10 +1,9 @@
 //! Answers of the admin listener: JSON for programs, plain text for probes, one table of problems.
 
 use super::Scope;
-use crate::Response;
+use super::body::{AdminBody, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::Full;
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -112,7 +111,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 
 /// Nothing here may be kept by a cache: figures age, and keys are secrets.
 pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Response {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let mut response = Response::new(AdminBody::from(Bytes::from(text)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -122,7 +121,7 @@ pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Resp
 }
 
 pub(super) fn empty() -> Response {
-    let mut response = Response::new(Full::new(Bytes::new()));
+    let mut response = Response::new(AdminBody::from(Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }

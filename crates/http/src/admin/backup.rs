@@ -102,7 +102,7 @@ pub(super) async fn restore(
     account: &AccountName,
     table: &TableName,
     request: Request,
-) -> Result<crate::Response, Problem> {
+) -> Result<Response, Problem> {
     let choice = choice(account, table, request.uri())?;
     let source = Received::new(request.into_body());
     let restored = service.restore_table(choice, source).await.map_err(|error| problem(&error))?;

@@ -35,10 +35,6 @@ pub(super) struct Stream {
     pub(super) finished: oneshot::Receiver<bool>,
 }
 
-pub(super) fn whole(response: crate::Response) -> Response {
-    response.map(|body| AdminBody(Inner::Whole(body)))
-}
-
 impl From<Bytes> for AdminBody {
     fn from(bytes: Bytes) -> Self {
         Self(Inner::Whole(Full::new(bytes)))

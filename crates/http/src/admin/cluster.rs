@@ -1,7 +1,7 @@
 //! What the server keeps its data in, over the admin API.
 
 use super::answer::{Problem, json};
-use crate::Response;
+use super::body::Response;
 use http::StatusCode;
 use rowhouse_types::cluster::{ClusterStatus, Skew};
 use serde::Serialize;

@@ -80,12 +80,12 @@ impl Handler for Admin {
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         match self.answer(request, peer).await {
             Ok(response) => response,
-            Err(problem) => body::whole(problem.into_response()),
+            Err(problem) => problem.into_response(),
         }
     }
 
     fn busy(&self, _: &http::request::Parts) -> Response {
-        body::whole(Problem::BUSY.into_response())
+        Problem::BUSY.into_response()
     }
 }
 
@@ -176,9 +176,9 @@ impl Admin {
             // What is asked for is nobody's business who may not ask.
             Err(problem) if self.loopback || bearer.is_some() => Err(problem),
             Ok(Action::Api(call)) => self.call(call, bearer, request, peer).await,
-            Ok(probe) if self.loopback => Ok(body::whole(self.probe(&probe))),
+            Ok(probe) if self.loopback => Ok(self.probe(&probe)),
             Ok(probe) if bearer.is_some_and(|bearer| bearer.may(Scope::Read)) => {
-                Ok(body::whole(self.probe(&probe)))
+                Ok(self.probe(&probe))
             }
             Ok(_) if bearer.is_some() => Err(Problem::scope(Scope::Read)),
             Ok(_) | Err(_) => Err(Problem::TOKEN),
@@ -209,7 +209,7 @@ impl Admin {
         self.tokens.find(token.trim())
     }
 
-    fn probe(&self, probe: &Action) -> crate::Response {
+    fn probe(&self, probe: &Action) -> Response {
         match probe {
             Action::Metrics => {
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -252,8 +252,8 @@ impl Admin {
         request: Request,
         subject: &mut Option<AccountName>,
     ) -> Result<Response, Problem> {
-        let response = match call {
-            Call::TakeBackup => return backup::take(&self.backups, bearer, request.uri()).await,
+        match call {
+            Call::TakeBackup => backup::take(&self.backups, bearer, request.uri()).await,
             Call::RestoreTable(account, table) => {
                 backup::restore(&self.backups, account, table, request).await
             }
@@ -273,8 +273,7 @@ impl Admin {
                 let endpoints = bearer.may(Scope::Keys).then_some(&self.endpoints);
                 accounts::create(&self.accounts, new, endpoints).await
             }
-        };
-        response.map(body::whole)
+        }
     }
 }
 

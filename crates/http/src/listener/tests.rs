@@ -1,7 +1,7 @@
 //! What a client can see of the limits, over real sockets.
 
 use super::*;
-use crate::{Peer, Request, Response};
+use crate::{Peer, Request};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use rowhouse_types::Timestamp;
@@ -14,6 +14,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+type Response = http::Response<Full<Bytes>>;
 
 /// Answers with what it saw; `/slow` waits until told, `/panic` panics, `/refuse` leaves the body
 /// unread, `/large` is more than sockets hold.
