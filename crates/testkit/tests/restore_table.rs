@@ -186,7 +186,8 @@ fn killed(mut server: TestServer) {
             let whole;
             let again = ["restore", "--json", "--table", &format!("Noise={table}")];
             (whole, said) = ended(ask(&server, &again, &file).spawn().expect("it starts"));
-            assert!(whole, "{said}");
+            // The server may have been killed between the last write and its answer.
+            assert!(whole || said.contains("already: choose another name"), "{said}");
         }
         assert_eq!(contents(&mut server.client(), &table), expected);
         said.contains("\"resumed\":true")
