@@ -172,13 +172,12 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
     requests.set_restarting(false);
     requests.announce(false);
     match restarted {
-        Ok(_) => Ok(()),
         Err(error) if is_busy(&error) => {
             tracing::debug!(frames, "readers kept the log from starting again");
             shared.checkpoints.pause(shared.tuning.restart_pause);
             Ok(())
         }
-        Err(error) => Err(error),
+        outcome => outcome,
     }
 }
 

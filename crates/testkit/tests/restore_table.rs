@@ -139,8 +139,9 @@ fn killed(mut server: TestServer) {
                     ended(child);
                 } else {
                     server.kill();
-                    let (whole, said) = ended(child);
-                    assert!(!whole && !said.is_empty(), "{said}");
+                    // It may have been told in time, or it tells why not.
+                    let (_, said) = ended(child);
+                    assert!(!said.is_empty());
                     begun += usize::from(said.contains("goes on from the last place"));
                     server.restart();
                 }
@@ -148,7 +149,7 @@ fn killed(mut server: TestServer) {
                 if is_hidden(&mut client) {
                     continue;
                 }
-                // All of it had been sent when the command was killed: whoever sees the table sees all.
+                // All of it had been sent by then: whoever sees the table sees all.
                 assert_eq!(contents(&mut client, "Again"), expected);
                 let deleted = client.delete("Tables('Again')", "*").expect("answered");
                 assert_eq!(deleted.status, 204);
@@ -163,6 +164,12 @@ fn killed(mut server: TestServer) {
                 if kills == KILLS {
                     break;
                 }
+                let deleted = server.client().delete("Tables('Again')", "*").expect("answered");
+                assert_eq!(deleted.status, 204);
+            }
+            // The server had all of the one before, and was done after the looks.
+            (false, said) if said.contains("already: choose another name") => {
+                assert_eq!(contents(&mut server.client(), "Again"), expected);
                 let deleted = server.client().delete("Tables('Again')", "*").expect("answered");
                 assert_eq!(deleted.status, 204);
             }
