@@ -3,8 +3,9 @@
 //! A passive checkpoint disturbs nobody, but the log starts again from its beginning only at a moment
 //! when no reader needs it, and readers that overlap leave no such moment. So beyond a size a
 //! restart is tried, which holds writers back while the readers of that moment finish: briefly
-//! at first, and when the log is four times that size for as long as any page takes. It is announced first, and pages that
-//! have been read for a while end then with what they have ([`Requests::or_restart`]): whoever asked goes on from there.
+//! at first, and when the log is four times that size for as long as any page takes. It is announced first, and pages of
+//! entities that have been read for a while end then with what they have ([`Requests::or_restart`]): whoever asked goes on
+//! from there. Counts and pages through an index do not end, and are waited for.
 //!
 //! Once writers have rested for a moment whatever is left is copied too: what has come to rest is read faster from
 //! the database than from the log.

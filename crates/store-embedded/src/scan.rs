@@ -263,8 +263,8 @@ pub(crate) fn page(
         let (_view, batch) = View::latest(conn, shared)?;
         let now = shared.now(table);
         let role = Ask { shared, table, now, batch }.role(scan);
-        // What an index has gathered so far would be lost.
-        if scan.through.is_some() {
+        // A count is whole or of no use, and what an index has gathered so far would be lost.
+        if scan.take == Take::Count || scan.through.is_some() {
             return read(conn, table, scan, now, abandoned, role);
         }
         read(conn, table, scan, now, &shared.checkpoints.or_restart(abandoned), role)

@@ -14,7 +14,7 @@ use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
 use common::{commit, key, number, page, put, record, scan_of, table, write};
 use rowhouse_env::{Clock, SystemClock};
-use rowhouse_store::{Batch, Condition, Conflict, Scan, Store, StoreError, TableId, Write};
+use rowhouse_store::{Batch, Condition, Conflict, Scan, Store, StoreError, TableId, Take, Write};
 use rowhouse_types::{KeyRange, Timestamp};
 use rusqlite::wal::CheckpointMode;
 use std::path::Path;
@@ -279,6 +279,11 @@ fn long_pages_end_when_the_log_starts_again() {
         let thousand = Scan { limit: 1000, ..scan_of(KeyRange::all()) };
         let thousand = store.scan(things, thousand).await.unwrap();
         assert_eq!((thousand.rows.len(), thousand.examined), (1000, 1001));
+
+        // Half a count is of no use to anybody.
+        let count = Scan { take: Take::Count, ..scan_of(KeyRange::all()) };
+        let count = store.scan(things, count).await.unwrap();
+        assert_eq!((count.counted, count.next.is_none()), (5000, true));
 
         store.shared.checkpoints.announce(false);
         assert_eq!(page(&*store, things, KeyRange::all()).await.rows.len(), 5000);

@@ -29,8 +29,8 @@ pub struct Scan {
     pub limit: usize,
     /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).
     pub max_bytes: usize,
-    /// The page ends soon after this time, with at least one entity examined. An engine may end it sooner when it has examined
-    /// many: a page of a thousand entities without a filter is never cut short.
+    /// The page ends soon after this time, with at least one entity examined. Where entities are returned, an engine
+    /// may end it sooner when it has examined many: a page of a thousand entities without a filter is never cut short.
     pub deadline: Instant,
 }
 

@@ -64,7 +64,6 @@ pub(crate) fn page(
         let (_view, _) = View::latest(conn, shared)?;
         let rows_per_look = rows_per_look(walk.filter.as_deref());
         let page = WalkPage::default();
-        let abandoned = &shared.checkpoints.or_restart(abandoned);
         let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));
         Walking { conn, table, expiry, walk, abandoned, rows_per_look, page, full: false }.run()
     })
