@@ -27,9 +27,8 @@ const LITTLE: i32 = 256;
 const COPIES_MAX: usize = 4;
 /// How long pages have to end before writers are held back for them. Those that lag behind are waited for.
 const TIME_TO_END: Duration = Duration::from_millis(20);
-/// So many looks at the clock a page takes at least, a thousand rows with most filters: most pages need no more, and one that
-/// ends has brought its client further.
-const LOOKS_KEPT: u32 = 64;
+/// About so many rows a page examines at least: most pages need no more, and one that ends has brought its client further.
+const ROWS_KEPT: u64 = 1024;
 
 /// How the committer and the sweep ask for a checkpoint.
 #[derive(Debug, Default)]
@@ -83,16 +82,17 @@ impl Requests {
         drop(waited);
     }
 
-    /// What a page asks at every look whether to end: as it would anyway, and also when it has been read for a while and
-    /// writers would have to wait for it.
+    /// What a page asks whenever it has examined so many rows, whether to end: as it would anyway, and also when it has been
+    /// read for a while and writers would have to wait for it.
     pub(crate) fn or_restart<'a>(
         &'a self,
+        rows_per_look: u64,
         abandoned: &'a dyn Fn() -> bool,
     ) -> impl Fn() -> bool + 'a {
-        let looks = Cell::new(0_u32);
+        let rows = Cell::new(0);
         move || {
-            looks.set(looks.get().saturating_add(1));
-            abandoned() || (LOOKS_KEPT <= looks.get() && self.announced.load(Ordering::Relaxed))
+            rows.set(rows.get() + rows_per_look);
+            abandoned() || (ROWS_KEPT <= rows.get() && self.announced.load(Ordering::Relaxed))
         }
     }
 

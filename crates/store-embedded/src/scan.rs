@@ -267,7 +267,9 @@ pub(crate) fn page(
         if scan.take == Take::Count || scan.through.is_some() {
             return read(conn, table, scan, now, abandoned, role);
         }
-        read(conn, table, scan, now, &shared.checkpoints.or_restart(abandoned), role)
+        let rows = rows_per_look(scan.filter.as_deref());
+        let abandoned = shared.checkpoints.or_restart(rows, abandoned);
+        read(conn, table, scan, now, &abandoned, role)
     })
 }
 

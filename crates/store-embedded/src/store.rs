@@ -176,6 +176,7 @@ impl EmbeddedStore {
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
         let scan_threads = tuning.scan_threads.max(readers);
+        let tuning = Tuning { scan_threads, ..tuning };
         let readers = readers.max(POINT_CONNECTIONS);
         // A quarter for the committer, a quarter as records, the rest for pages of those who read.
         let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;

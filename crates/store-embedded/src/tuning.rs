@@ -17,8 +17,8 @@ pub(crate) struct Tuning {
     pub(crate) group_commands: usize,
     /// Most bytes of records and keys in one transaction.
     pub(crate) group_bytes: usize,
-    /// Least number of scan threads. More than processors, so that a long page leaves room for a short one:
-    /// the operating system shares the processors out among them.
+    /// Least number of scan threads, and once the store is open how many there are. On small machines more than processors, so
+    /// that a long page leaves room for a short one: the operating system shares the processors out among them.
     pub(crate) scan_threads: usize,
     /// Looks at the clock from which on a page is long and its thread steps back: 16,384 rows, unless the filter is long. That is a few
     /// milliseconds, more than any page takes that reads little else than what it answers with.

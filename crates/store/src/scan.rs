@@ -30,7 +30,7 @@ pub struct Scan {
     /// The page ends with the entity that reaches so many bytes ([`Rows::byte_len`]).
     pub max_bytes: usize,
     /// The page ends soon after this time, with at least one entity examined. Where entities are returned, an engine
-    /// may end it sooner when it has examined many: a page of a thousand entities without a filter is never cut short.
+    /// may end it sooner when it has examined many: a page of a thousand entities, all of them wanted, is never cut short.
     pub deadline: Instant,
 }
 
@@ -54,7 +54,7 @@ pub struct Page {
     /// Where the next page starts; none if nothing is left in the ranges.
     ///
     /// Names a key that exists within the ranges at the time of the page: when limit or bytes ended the
-    /// page, the next entity that satisfies the filter, as far as the deadline allowed to look.
+    /// page, the next entity that satisfies the filter, as far as there was time to look.
     pub next: Option<Position>,
     /// How many entities were looked at; through an index, how many entries.
     pub examined: u64,

@@ -87,7 +87,11 @@ fn contents(client: &mut Client, table: &str) -> Vec<Value> {
 
 /// Whether nobody takes the half for a table. From one look to the next it may have become whole, never the reverse.
 fn is_hidden(client: &mut Client) -> bool {
-    let mut get = |path: &str| client.request("GET", path, &[], b"");
+    let mut get = |path: &str| {
+        let answer = client.request("GET", path, &[], b"");
+        assert!([200, 404].contains(&answer.status), "{path}: {}", answer.status);
+        answer
+    };
     let first = [get("Again()").status == 200, get("Tables('Again')").status == 200];
     let tables = get("Tables").body;
     let names = String::from_utf8_lossy(&tables);

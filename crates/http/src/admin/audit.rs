@@ -5,8 +5,11 @@ use super::token::Bearer;
 use crate::Peer;
 use rowhouse_types::{AccountName, TableName};
 
-/// What a line says of an action whose client left before it was done: it may have been done all the same.
+/// What a line says of an action that nobody was told of, because the client left or the server stopped: it may have been done
+/// all the same.
 const ABANDONED: &str = "Abandoned";
+/// And of one that failed in a way that nobody had thought of.
+const PANICKED: &str = "InternalError";
 
 /// Who does what. Writes its line when it goes, also where the client has gone and nobody waits for the outcome.
 pub(super) struct Audit<'a> {
@@ -27,6 +30,7 @@ impl<'a> Audit<'a> {
 
 impl Drop for Audit<'_> {
     fn drop(&mut self) {
+        let unknown = if std::thread::panicking() { PANICKED } else { ABANDONED };
         tracing::info!(
             target: "audit",
             action = self.call.name(),
@@ -35,7 +39,7 @@ impl Drop for Audit<'_> {
             table = self.call.table().map(TableName::as_str),
             token = self.bearer.map(Bearer::fingerprint),
             peer = %self.peer.addr,
-            outcome = self.outcome.unwrap_or(ABANDONED),
+            outcome = self.outcome.unwrap_or(unknown),
             "admin action"
         );
     }

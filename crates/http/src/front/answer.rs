@@ -25,6 +25,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+/// What is less than one part in so many of its rows is not worth holding them.
+const LITTLE: usize = 4;
+
 /// What a reply says, before it is counted.
 #[derive(Debug)]
 pub(crate) enum Content {
@@ -75,13 +78,16 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// A page that is written while it is sent, unless its first piece is all of it.
+    /// A page that is written while it is sent, unless its first piece is all of it. Where few properties are selected, what
+    /// is sent is much less than the rows that would be held for it, and is written at once too.
     pub(crate) fn page(mut page: PageWriter) -> Result<Self, Corrupt> {
         let first = page.piece(limits::PAGE_PIECE_BYTES)?;
         if page.is_ended() {
             return Ok(Self::Whole(first));
         }
-        Ok(Self::Page(Box::new(Page { first, rest: page })))
+        let is_little = page.expected_bytes(first.len()) < page.held_bytes() / LITTLE;
+        let page = Self::Page(Box::new(Page { first, rest: page }));
+        if is_little { page.into_whole().map(Self::Whole) } else { Ok(page) }
     }
 
     /// All of it at once, for an answer inside another one.

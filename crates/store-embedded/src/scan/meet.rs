@@ -108,10 +108,10 @@ impl<'a> Ask<'a> {
         page.examined.is_multiple_of(tuning.back_after_rows.into())
             && page.rows.len() < scan.limit.div_ceil(LITTLE)
             && page.rows.byte_len() < scan.max_bytes.div_ceil(LITTLE)
-            && self.shared.scans.busy() < tuning.processors as usize
+            && self.shared.scans.busy() < tuning.processors.min(half(tuning.scan_threads)) as usize
     }
 
-    /// Has another thread begin at the end of what is left from `key` on, if one is free.
+    /// Has another thread begin at the end of what is left from `key` on, unless somebody waits for one.
     pub(super) fn back(&self, scan: &Scan, key: (&str, &str)) -> Option<Front> {
         let current = index::range_after(&scan.ranges, key.0, key.1);
         let mut ranges = scan.ranges[current..].to_vec();
@@ -137,6 +137,11 @@ impl<'a> Ask<'a> {
         }))?;
         Some(Front(meeting))
     }
+}
+
+/// As many threads as may be busy when a page has a second one: the others are left to whoever comes next.
+fn half(threads: usize) -> u32 {
+    u32::try_from(threads / 2).unwrap_or(u32::MAX)
 }
 
 /// Reads a page backwards, unless something was committed since the snapshot of the front.

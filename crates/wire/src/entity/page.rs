@@ -91,6 +91,14 @@ impl PageWriter {
         self.ended
     }
 
+    /// About how long the whole page will be, if what is written of it is so long.
+    pub fn expected_bytes(&self, so_far: usize) -> usize {
+        match self.written {
+            None | Some(0) => usize::MAX,
+            Some(written) => so_far.saturating_mul(self.rows.len()) / written,
+        }
+    }
+
     /// Bytes of stored rows that it holds.
     pub fn held_bytes(&self) -> usize {
         self.rows.byte_len()

@@ -9,6 +9,7 @@ use rowhouse_service_account::AccountId;
 use rowhouse_types::{Record, RecordBuilder, Row, Rows, Timestamp, ValueRef};
 use rowhouse_wire::entity::{self, Context as Encoding};
 use rowhouse_wire::media::Metadata;
+use rowhouse_wire::select::Select;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -155,6 +156,23 @@ async fn pieces_are_the_page() {
     assert_eq!(body.size_hint().exact(), None);
     assert_eq!(body.collect().await.unwrap().to_bytes(), whole(&expected));
     assert!(matches!(page(rows(50)), Content::Whole(bytes) if bytes == whole(&rows(50))));
+}
+
+/// Nobody holds megabytes of rows until a client has taken their keys.
+#[test]
+fn where_little_is_selected_rows_are_not_held() {
+    let select = Select::parse("RowKey").unwrap();
+    let encoding = Encoding { select: select.as_ref(), ..ENCODING };
+    let rows = rows(5000);
+    let Content::Whole(bytes) =
+        Content::page(PageWriter::new(&encoding, None, rows.clone())).unwrap()
+    else {
+        panic!("the rows are held");
+    };
+    assert!(limits::PAGE_PIECE_BYTES < bytes.len() && bytes.len() < rows.byte_len() / LITTLE);
+    let mut expected = Vec::new();
+    entity::write_page(&mut expected, &encoding, None, rows.iter(), usize::MAX).unwrap();
+    assert_eq!(bytes, expected);
 }
 
 /// All on one thread, with another task that lets others go first too: those who do so are woken in turn from either end, so
