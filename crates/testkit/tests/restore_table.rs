@@ -75,6 +75,14 @@ fn fill(client: &mut Client, chance: &SeededRandom) {
     }
 }
 
+fn ten_things(client: &mut Client) {
+    client.create_table("Things");
+    for row in 0..10 {
+        let entity = json!({ "PartitionKey": "p", "RowKey": format!("{row}") });
+        assert_eq!(client.insert("Things", &entity).expect("answered").status, 204);
+    }
+}
+
 /// Every entity with its Timestamp and ETag.
 fn contents(client: &mut Client, table: &str) -> Vec<Value> {
     let mut entities = client.query(table, "");
@@ -223,11 +231,7 @@ fn halves_are_told() {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let first = directory.path().join("first.rhb");
     let mut client = server.client();
-    client.create_table("Things");
-    for row in 0..10 {
-        let entity = json!({ "PartitionKey": "p", "RowKey": format!("{row}") });
-        assert_eq!(client.insert("Things", &entity).expect("answered").status, 204);
-    }
+    ten_things(&mut client);
     let run = |mut command: Command| ended(command.spawn().expect("it can be started"));
     let (taken, said) = run(ask(&server, &["backup"], &first));
     assert!(taken && !said.contains("Half"), "{said}");
@@ -273,11 +277,7 @@ fn nobody_waits_for_the_answer() {
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     let file = directory.path().join("backup.rhb");
     let mut client = server.client();
-    client.create_table("Things");
-    for row in 0..10 {
-        let entity = json!({ "PartitionKey": "p", "RowKey": format!("{row}") });
-        assert_eq!(client.insert("Things", &entity).expect("answered").status, 204);
-    }
+    ten_things(&mut client);
     let (taken, said) = ended(ask(&server, &["backup"], &file).spawn().expect("it starts"));
     assert!(taken, "{said}");
     let expected = contents(&mut client, "Things");
