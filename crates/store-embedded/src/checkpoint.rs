@@ -5,7 +5,8 @@
 //! restart is tried, which holds writers back while the readers of that moment finish: briefly
 //! at first, and when the log is four times that size for as long as any page takes. It is announced first, and pages of
 //! entities that have been read for a while end then with what they have ([`Requests::or_restart`]): whoever asked goes on
-//! from there. Counts and pages through an index do not end, and are waited for.
+//! from there. Counts, sorted pages and pages through an index or in its order cannot end so ([`Requests::whole`]): while one of them is under
+//! way no restart is tried until the log is twice that size, and then they are waited for.
 //!
 //! Once writers have rested for a moment whatever is left is copied too: what has come to rest is read faster from
 //! the database than from the log.
@@ -17,7 +18,7 @@ use crate::store::Shared;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Requests {
     changed: Condvar,
     /// The log is about to start again: pages end that have been read for a while.
     announced: AtomicBool,
+    /// Reads under way that take long and cannot end before they are done.
+    whole: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +99,20 @@ impl Requests {
         }
     }
 
+    /// For a read that is of use only as a whole: known of as soon as it has taken a while, until it is done.
+    pub(crate) fn whole<'a>(
+        &'a self,
+        rows_per_look: u64,
+        abandoned: &'a dyn Fn() -> bool,
+    ) -> Whole<'a> {
+        Whole { requests: self, rows_per_look, rows: Cell::new(0), abandoned }
+    }
+
+    /// Whether a read is under way that takes long and cannot end early.
+    pub(crate) fn is_read_whole(&self) -> bool {
+        self.whole.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn announce(&self, announced: bool) {
         self.announced.store(announced, Ordering::Relaxed);
     }
@@ -114,6 +131,55 @@ impl Requests {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A read that cannot end early.
+pub(crate) struct Whole<'a> {
+    requests: &'a Requests,
+    rows_per_look: u64,
+    rows: Cell<u64>,
+    abandoned: &'a dyn Fn() -> bool,
+}
+
+impl Whole<'_> {
+    /// What it asks whenever it has examined so many rows: whether nobody waits for it any more.
+    pub(crate) fn look(&self) -> bool {
+        let was_long = self.is_long();
+        self.rows.set(self.rows.get() + self.rows_per_look);
+        if self.is_long() && !was_long {
+            self.requests.whole.fetch_add(1, Ordering::Relaxed);
+        }
+        (self.abandoned)()
+    }
+
+    fn is_long(&self) -> bool {
+        ROWS_KEPT <= self.rows.get()
+    }
+}
+
+impl Drop for Whole<'_> {
+    fn drop(&mut self) {
+        if self.is_long() {
+            self.requests.whole.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An attempt to have the log start again: nobody ends or waits for it any longer than it lasts.
+struct Restart<'a>(&'a Requests);
+
+impl<'a> Restart<'a> {
+    fn announce(requests: &'a Requests) -> Self {
+        requests.announce(true);
+        Self(requests)
+    }
+}
+
+impl Drop for Restart<'_> {
+    fn drop(&mut self) {
+        self.0.set_restarting(false);
+        self.0.announce(false);
     }
 }
 
@@ -152,14 +218,39 @@ fn is_copied(conn: &Connection) -> bool {
     size.is_ok_and(|(frames, copied)| frames == copied)
 }
 
+/// What has become of a checkpoint.
+enum Outcome {
+    Done,
+    /// The log could not start again for readers that need it.
+    InVain,
+}
+
 fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
+    match attempt(conn, shared) {
+        Ok(Outcome::Done) => return Ok(()),
+        Ok(Outcome::InVain) => tracing::debug!("readers keep the log from starting again"),
+        // The log has it all, and the next attempt copies the same again. Commits may go on if they fit.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            tracing::warn!("the disk is full: the log cannot be copied into the database");
+        }
+        Err(error) => return Err(error),
+    }
+    shared.checkpoints.pause(shared.tuning.restart_pause);
+    Ok(())
+}
+
+fn attempt(conn: &Connection, shared: &Shared) -> Result<Outcome, rusqlite::Error> {
     let hard = shared.tuning.wal_hard_frames;
     let _let_go = shared.readers.let_go();
-    let Some(frames) = copy(conn, shared)? else { return Ok(()) };
+    let Some(frames) = copy(conn, shared)? else { return Ok(Outcome::Done) };
     shared.look_at_size();
     // A view of the past needs the log as it is, for longer than anybody should wait.
     if frames < hard || shared.frozen.load(Ordering::Acquire) > 0 {
-        return Ok(());
+        return Ok(Outcome::Done);
+    }
+    // Writers would wait for nothing.
+    if frames / hard < 2 && shared.checkpoints.is_read_whole() {
+        return Ok(Outcome::InVain);
     }
     let patience = match frames / hard {
         ..2 => Duration::from_millis(100),
@@ -167,23 +258,16 @@ fn checkpoint(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error>
         4.. => Duration::from_secs(10),
     };
     conn.busy_timeout(patience)?;
-    let requests = &shared.checkpoints;
-    requests.announce(true);
-    let restarted = restart(conn, shared);
-    requests.set_restarting(false);
-    requests.announce(false);
-    match restarted {
-        Err(error) if is_busy(&error) => {
-            tracing::debug!(frames, "readers kept the log from starting again");
-            shared.checkpoints.pause(shared.tuning.restart_pause);
-            Ok(())
-        }
-        outcome => outcome,
+    match restart(conn, shared) {
+        Ok(()) => Ok(Outcome::Done),
+        Err(error) if is_busy(&error) => Ok(Outcome::InVain),
+        Err(error) => Err(error),
     }
 }
 
 /// Has the log start again, once pages have had time to end.
 fn restart(conn: &Connection, shared: &Shared) -> Result<(), rusqlite::Error> {
+    let _restart = Restart::announce(&shared.checkpoints);
     if shared.scans.busy() > 0 {
         shared.checkpoints.pause(TIME_TO_END);
         // What they held on to, and what was committed meanwhile.
@@ -208,12 +292,6 @@ fn copy(conn: &Connection, shared: &Shared) -> Result<Option<i32>, rusqlite::Err
                 }
             }
             Err(error) if is_busy(&error) => return Ok(None),
-            // The log has it all, and the next attempt copies the same again. Commits may go on if they fit.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-                tracing::warn!("the disk is full: the log cannot be copied into the database");
-                shared.checkpoints.pause(shared.tuning.restart_pause);
-                return Ok(None);
-            }
             Err(error) => return Err(error),
         }
     }

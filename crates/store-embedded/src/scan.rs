@@ -264,11 +264,12 @@ pub(crate) fn page(
         let (_view, batch) = View::latest(conn, shared)?;
         let now = shared.now(table);
         let role = Ask { shared, table, now, batch }.role(scan);
+        let rows = rows_per_look(scan.filter.as_deref());
         // A count is whole or of no use, and what an index has gathered so far would be lost.
         if scan.take == Take::Count || scan.through.is_some() {
-            return read(conn, table, scan, now, abandoned, role);
+            let whole = shared.checkpoints.whole(rows, abandoned);
+            return read(conn, table, scan, now, &|| whole.look(), role);
         }
-        let rows = rows_per_look(scan.filter.as_deref());
         let abandoned = shared.checkpoints.or_restart(rows, abandoned);
         read(conn, table, scan, now, &abandoned, role)
     })

@@ -46,13 +46,14 @@ pub(crate) struct Tuning {
     /// How long nothing must have been committed before a checkpoint starts without that.
     pub(crate) wal_idle: Duration,
     /// Frames in the log beyond which writers wait a moment so that it can start again from its
-    /// beginning. The wait is short at first and at four times this long enough for any page.
+    /// beginning; from twice as many if a long count or the like needs it. The wait is short at first and at four times
+    /// this long enough for any page.
     pub(crate) wal_hard_frames: i32,
     /// Bytes to which the log's file is cut when it starts again.
     pub(crate) wal_file_bytes: i64,
     /// How long the committer waits for a lock that a restart of the log holds, or another program.
     pub(crate) lock_patience: Duration,
-    /// Pause after an attempt to restart the log that readers prevented.
+    /// Pause after the log could not start again because of readers, or not be copied because the disk is full.
     pub(crate) restart_pause: Duration,
     /// Rows that a step of the sweep deletes.
     pub(crate) sweep_rows: usize,

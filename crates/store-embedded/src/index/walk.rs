@@ -63,6 +63,8 @@ pub(crate) fn page(
     guarded(shared, table, &[walk.index], |found| {
         let (_view, _) = View::latest(conn, shared)?;
         let rows_per_look = rows_per_look(walk.filter.as_deref());
+        let whole = shared.checkpoints.whole(rows_per_look, abandoned);
+        let abandoned = &|| whole.look();
         let page = WalkPage::default();
         let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));
         Walking { conn, table, expiry, walk, abandoned, rows_per_look, page, full: false }.run()
