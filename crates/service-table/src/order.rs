@@ -4,17 +4,16 @@
 //! property. A place in it names its index, so that a page never goes on in another one: where an index has more
 //! properties, they decide between entities that have the same value.
 //!
-//! Sorting reads everything that the filter leaves, for every page, and keeps no more than a page of it.
+//! Sorting reads everything that the filter leaves, for every page and at one moment, and keeps no more than a page of it.
 
-use crate::planner::{Chosen, PlanTaken, Reading, clipped};
+use crate::planner::{Chosen, PlanTaken};
 use crate::{Caller, EntityPage, EntityQuery, Place, TableError, TableService};
 use rowhouse_query::index::{IndexKeys, Span, entry, spans};
 use rowhouse_query::{Filter, PlanKind};
 use rowhouse_store::{
-    Conflict, EntryPlace, Index, IndexId, IndexState, StoreError, Table, Take, Walk, WalkPage,
+    Conflict, EntryPlace, Index, IndexId, IndexState, Sort, StoreError, Table, Walk, WalkPage,
 };
-use rowhouse_types::{Corrupt, Direction, KeyRange, Position, Record, Row, Rows, limits};
-use std::collections::BTreeMap;
+use rowhouse_types::{Corrupt, Direction, KeyRange, Position, Row, Rows, limits};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -192,7 +191,7 @@ impl TableService {
         Ok(Some(ordered.page(rows, next, plan, examined)))
     }
 
-    /// Reads all that the filter leaves, and keeps the first of it.
+    /// Reads all that the filter leaves, and keeps the first of it; without the index that narrows it if that is gone meanwhile.
     async fn sort(
         &self,
         table: &Table,
@@ -200,105 +199,34 @@ impl TableService {
         wanted: &Wanted<'_>,
     ) -> Result<EntityPage, TableError> {
         let ordered = Ordered::sorted(wanted.property);
-        let mut first = First::new(wanted);
-        let (mut examined, ranges) = (0, chosen.ranges.clone());
-        while wanted.limit > 0 && !chosen.ranges.is_empty() {
-            let reading = Reading {
-                direction: Direction::Ascending,
-                take: Take::Entities,
-                select: ordered.reads(wanted.select.as_deref()),
-                limit: limits::PAGE_ITEMS_MAX,
-                deadline: wanted.deadline,
-            };
-            let page = self.read(table, chosen, &reading).await?;
-            examined += page.examined;
-            for row in page.rows.iter() {
-                let row = row?;
-                if let Some(entry) = entry(&ordered.keys, &row)? {
-                    first.push(entry, &row);
-                }
-            }
-            let Some(next) = page.next else { break };
-            if wanted.deadline <= Instant::now() {
-                return Err(TableError::TooManyToSort { property: wanted.property.into() });
-            }
-            chosen.ranges = clipped(&ranges, &Direction::Ascending.rest(&next));
+        if wanted.limit == 0 || chosen.ranges.is_empty() {
+            return Ok(ordered.page(Rows::default(), None, chosen.plan.clone(), 0));
         }
-        chosen.ranges = ranges;
-        let (rows, next) = first.finish();
+        let sort = |chosen: &Chosen| Sort {
+            keys: ordered.keys.clone(),
+            direction: wanted.direction,
+            from: wanted.from.clone(),
+            ranges: chosen.ranges.clone(),
+            through: chosen.through.clone(),
+            filter: chosen.filter.clone(),
+            select: ordered.reads(wanted.select.as_deref()),
+            limit: wanted.limit,
+            max_bytes: limits::PAGE_BYTES_MAX,
+            deadline: wanted.deadline,
+        };
+        let sorted = match self.store.sort(table.id, sort(chosen)).await {
+            Err(StoreError::Rejected { reason: Conflict::IndexNotFound, .. })
+                if chosen.through.is_some() =>
+            {
+                chosen.forget_index();
+                self.store.sort(table.id, sort(chosen)).await?
+            }
+            outcome => outcome?,
+        };
+        let too_many = || TableError::TooManyToSort { property: wanted.property.into() };
+        let WalkPage { rows, next, examined } = sorted.ok_or_else(too_many)?;
         Ok(ordered.page(rows, next, chosen.plan.clone(), examined))
     }
-}
-
-/// The first entities of an order that are not before a place: as many as make a page, by number and bytes.
-struct First<'a> {
-    wanted: &'a Wanted<'a>,
-    kept: BTreeMap<EntryPlace, Record>,
-    bytes: usize,
-    /// The first that was seen and is not kept.
-    beyond: Option<EntryPlace>,
-}
-
-impl<'a> First<'a> {
-    fn new(wanted: &'a Wanted<'a>) -> Self {
-        Self { wanted, kept: BTreeMap::new(), bytes: 0, beyond: None }
-    }
-
-    /// Whether one place comes before another.
-    fn precedes(&self, one: &EntryPlace, other: &EntryPlace) -> bool {
-        match self.wanted.direction {
-            Direction::Ascending => one < other,
-            Direction::Descending => other < one,
-        }
-    }
-
-    fn push(&mut self, entry: Vec<u8>, row: &Row<'_>) {
-        let key = Position::before(row.partition, row.row);
-        let place = EntryPlace { entry: entry.into(), key };
-        let passed = self.wanted.from.as_ref().is_some_and(|from| self.precedes(&place, from));
-        let beyond = self.beyond.as_ref().is_some_and(|beyond| !self.precedes(&place, beyond));
-        if passed || beyond {
-            return;
-        }
-        self.bytes += size(&place, row.record.as_bytes());
-        self.kept.insert(place, row.record.to_owned());
-        while self.wanted.limit < self.kept.len() || self.overfull() {
-            let last = match self.wanted.direction {
-                Direction::Ascending => self.kept.pop_last(),
-                Direction::Descending => self.kept.pop_first(),
-            };
-            let Some((place, record)) = last else { return };
-            self.bytes -= size(&place, record.as_bytes());
-            self.beyond = Some(place);
-        }
-    }
-
-    /// Whether a page is full before its last entity.
-    fn overfull(&self) -> bool {
-        let last = match self.wanted.direction {
-            Direction::Ascending => self.kept.last_key_value(),
-            Direction::Descending => self.kept.first_key_value(),
-        };
-        let last = last.map_or(0, |(place, record)| size(place, record.as_bytes()));
-        1 < self.kept.len() && limits::PAGE_BYTES_MAX <= self.bytes - last
-    }
-
-    fn finish(self) -> (Rows, Option<EntryPlace>) {
-        let mut rows = Rows::new();
-        let mut push = |(place, record): (&EntryPlace, &Record)| {
-            let (partition, row) = (&*place.key.partition, &*place.key.row);
-            rows.push(&Row { partition, row, record: record.as_ref() });
-        };
-        match self.wanted.direction {
-            Direction::Ascending => self.kept.iter().for_each(&mut push),
-            Direction::Descending => self.kept.iter().rev().for_each(&mut push),
-        }
-        (rows, self.beyond)
-    }
-}
-
-fn size(place: &EntryPlace, record: &[u8]) -> usize {
-    place.entry.len() + place.key.partition.len() + place.key.row.len() + record.len()
 }
 
 /// An index that has every entity with the property, in the order of it.

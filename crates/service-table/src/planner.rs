@@ -133,7 +133,7 @@ impl Chosen {
     }
 
     /// Goes by keys alone: the index is gone.
-    fn forget_index(&mut self) {
+    pub(crate) fn forget_index(&mut self) {
         self.plan = PlanTaken::Keys(self.kind);
         self.through = None;
         self.estimate = None;
@@ -336,6 +336,6 @@ fn taken(table: &Table, parts: &[Lookup]) -> PlanTaken {
 }
 
 /// What of the ranges is inside another.
-pub(crate) fn clipped(ranges: &[KeyRange], clip: &KeyRange) -> Vec<KeyRange> {
+fn clipped(ranges: &[KeyRange], clip: &KeyRange) -> Vec<KeyRange> {
     ranges.iter().filter_map(|range| range.intersect(clip)).collect()
 }

@@ -9,6 +9,7 @@
 //! nothing, two threads read such a page from both ends ([`meet`]).
 
 mod meet;
+pub(crate) mod sort;
 
 use self::meet::{Ask, Back, Front, Told};
 use crate::committer::Fault;

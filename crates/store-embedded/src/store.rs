@@ -15,7 +15,7 @@ use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::log;
 use crate::queue::{self, commands::lone_take, dead::Dead};
 use crate::reader::Readers;
-use crate::scan::{self, Scans};
+use crate::scan::{self, Scans, sort};
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Note, Sweeper};
 use crate::tuning::Tuning;
@@ -26,7 +26,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Conflict, Extent,
     Index, IndexId, IndexState, Kept, Message, Metadata, NewAccount, Page, Placement, Queue,
-    QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
+    QueueId, Scan, Snapshot, Sort, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
@@ -516,6 +516,11 @@ impl Store for EmbeddedStore {
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
         self.read(move |conn, shared, abandoned| walk::page(conn, shared, table, &walk, abandoned))
+            .await
+    }
+
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        self.read(move |conn, shared, abandoned| sort::page(conn, shared, table, &sort, abandoned))
             .await
     }
 

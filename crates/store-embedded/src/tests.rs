@@ -14,8 +14,10 @@ use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
 use common::{commit, key, number, page, put, record, scan_of, table, write};
 use rowhouse_env::{Clock, SystemClock};
-use rowhouse_store::{Batch, Condition, Conflict, Scan, Store, StoreError, TableId, Take, Write};
-use rowhouse_types::{KeyRange, Timestamp};
+use rowhouse_store::{
+    Batch, Condition, Conflict, IndexKeys, Scan, Sort, Store, StoreError, TableId, Take, Write,
+};
+use rowhouse_types::{Direction, KeyRange, Timestamp};
 use rusqlite::wal::CheckpointMode;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -287,6 +289,91 @@ fn long_pages_end_when_the_log_starts_again() {
 
         store.shared.checkpoints.announce(false);
         assert_eq!(page(&*store, things, KeyRange::all()).await.rows.len(), 5000);
+        store.close().await.unwrap();
+    });
+}
+
+/// Nobody waits for a count that takes long before the log is twice as long as it should be; afterwards it starts again.
+#[test]
+fn the_log_gives_long_counts_time() {
+    const HARD: u64 = 256 * 4096;
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning { restart_pause: Duration::from_millis(1), ..small_log() };
+    let store = open(directory.path(), tuning);
+    let other = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        let mut n = 0;
+        let mut write = async || {
+            n += 1;
+            commit(&*store, vec![put(things, "0", "1", record(n, 5_000))]).await;
+            store.stats().log_bytes
+        };
+        let somebody_waits = || false;
+        let count = store.shared.checkpoints.whole(16, &somebody_waits);
+        (0..64).for_each(|_| assert!(!count.look()));
+        other.execute_batch("BEGIN; SELECT count(*) FROM entities;").unwrap();
+        while write().await < HARD {}
+        let began = Instant::now();
+        while write().await < 15 * HARD / 8 {}
+        // Every attempt would have held writers back for a tenth of a second, and there would have been one with nearly each.
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+
+        other.execute_batch("COMMIT").unwrap();
+        drop(count);
+        let mut log = u64::MAX;
+        for _ in 0..3000 {
+            log = write().await;
+            if log <= HARD {
+                break;
+            }
+        }
+        assert!(log <= HARD, "the log started again, and its file was cut");
+        store.close().await.unwrap();
+    });
+}
+
+/// What is of use only as a whole is known of while it is read, if it takes long.
+#[test]
+fn long_counts_and_sorts_are_known_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), Tuning::default());
+    runtime().block_on(async {
+        let things = table(&*store, "Things").await;
+        fill(&store, things, 50, 100).await;
+        let requests = &store.shared.checkpoints;
+        let scan = scan_of(KeyRange::all());
+        let keys = IndexKeys { properties: vec!["n".into()], unique: false };
+        let sort = Sort {
+            keys,
+            direction: Direction::Ascending,
+            from: None,
+            ranges: scan.ranges.clone(),
+            through: None,
+            filter: None,
+            select: None,
+            limit: 1,
+            max_bytes: usize::MAX,
+            deadline: scan.deadline,
+        };
+        let count = Scan { take: Take::Count, ..scan };
+        for sorted in [false, true] {
+            let (store, sort, count) = (Arc::clone(&store), sort.clone(), count.clone());
+            let reading = tokio::spawn(async move {
+                loop {
+                    if sorted {
+                        store.sort(things, sort.clone()).await.unwrap().unwrap();
+                    } else {
+                        store.scan(things, count.clone()).await.unwrap();
+                    }
+                }
+            });
+            eventually("it is known of", || requests.is_read_whole()).await;
+            reading.abort();
+            eventually("it is over", || !requests.is_read_whole()).await;
+        }
+        let some = page(&*store, things, KeyRange::partition("7")).await;
+        assert_eq!((some.rows.len(), requests.is_read_whole()), (100, false));
         store.close().await.unwrap();
     });
 }

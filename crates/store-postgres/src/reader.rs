@@ -11,7 +11,7 @@ use crate::{catalogue, entity, index, scan};
 use rowhouse_env::Clock;
 use rowhouse_store::{
     Account, AccountId, Built, Conflict, Expiry, Extent, IndexId, Message, Page, Queue, QueueId,
-    Scan, StoreError, Table, TableId, Walk, WalkPage,
+    Scan, Sort, StoreError, Table, TableId, Walk, WalkPage,
 };
 use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, QueueName, Record, TableName};
 use std::sync::Arc;
@@ -232,6 +232,31 @@ impl Reader {
         let page = |session| async move { scan::walk(&session, source, walk).await };
         let page = self.read_on(session, page).await?;
         meter.answered(page.rows.len());
+        Ok(page)
+    }
+
+    pub(crate) async fn sort(
+        &self,
+        table: TableId,
+        sort: &Sort,
+        trust: bool,
+    ) -> Result<Option<WalkPage>, StoreError> {
+        let known = self.current(table, trust).await?;
+        let expiry = self.expiry(&known);
+        let source = self.source(table, &known, expiry);
+        let (session, meter) = self.session_for(source, sort.ranges.first()).await?;
+        let page = |session| async move {
+            let page = scan::sort(&session, source, sort).await?;
+            // Nothing is what a table shows that was dropped, too.
+            if page.as_ref().is_some_and(|page| page.examined == 0)
+                && catalogue::table_of(&session, table).await?.is_none()
+            {
+                return Err(Conflict::TableNotFound.into());
+            }
+            Ok(page)
+        };
+        let page = self.read_on(session, page).await?;
+        meter.answered(page.as_ref().map_or(0, |page| page.rows.len()));
         Ok(page)
     }
 

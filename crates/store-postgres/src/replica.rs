@@ -12,7 +12,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
     IndexId, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId, Scan, Snapshot,
-    Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
+    Sort, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
@@ -130,6 +130,10 @@ impl Store for PostgresReplica {
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
         self.reader.walk(table, &walk, self.trust()).await
+    }
+
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        self.reader.sort(table, &sort, self.trust()).await
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {

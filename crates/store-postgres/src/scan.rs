@@ -3,17 +3,19 @@
 //! A page that one statement can answer is one statement. With a filter, or over several ranges, it is a read-only
 //! transaction at one snapshot: the filter is judged in the database, on so many rows at a time that the deadline of
 //! the page is kept, and the last row looked at is always known. Rows that a filter lets pass in doubt are judged here.
-//! So is a page that is read through indexes (`through`), or in the order of one (`walk`).
+//! So is a page that is read through indexes (`through`), or in the order of one (`walk`) or of none (`sort`).
 //!
 //! What is spread over the shards of a cluster is read in two steps (`spread`): where a page ends, then its rows.
 
 mod cut;
+mod sort;
 mod spread;
 mod through;
 mod walk;
 mod weigh;
 
 use cut::Cut;
+pub(crate) use sort::sort;
 pub(crate) use walk::walk;
 pub(crate) use weigh::weigh;
 

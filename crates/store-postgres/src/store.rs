@@ -26,7 +26,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
     Conflict, Extent, Index, IndexId, Kept, Message, MessageCommand, Metadata, NewAccount, Page,
-    Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk,
+    Placement, Queue, QueueId, Scan, Snapshot, Sort, Store, StoreError, Table, TableId, Ttl, Walk,
     WalkPage, Write,
 };
 use rowhouse_types::cluster::ClusterStatus;
@@ -575,6 +575,10 @@ impl Store for PostgresStore {
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
         self.reader.walk(table, &walk, self.membership.trusts_cache()).await
+    }
+
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        self.reader.sort(table, &sort, self.membership.trusts_cache()).await
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {

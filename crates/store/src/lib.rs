@@ -15,6 +15,7 @@ mod index;
 mod queue;
 mod scan;
 mod snapshot;
+mod sort;
 mod ttl;
 
 #[cfg(feature = "conformance")]
@@ -34,6 +35,7 @@ pub use queue::{
 pub use rowhouse_query::index::IndexKeys;
 pub use scan::{Page, Scan, Take};
 pub use snapshot::{Estimate, Snapshot};
+pub use sort::{First, Sort};
 pub use ttl::{Expiry, Ttl};
 
 use async_trait::async_trait;
@@ -154,6 +156,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads entities in the order of an index, with where to resume; the promises of [`Store::scan`] about pages hold.
     /// Fails with [`Conflict::IndexNotFound`] if it is not there or not ready.
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError>;
+
+    /// Reads all that is wanted and returns the first of it in an order that no index has, with where to resume; a page is
+    /// of one moment, as those of [`Store::scan`] are, however much is read for it. None if there was not enough time.
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError>;
 
     /// How many entities or entries one would look at to read all of this, no further than `bound`: what a planner
     /// compares. An engine may estimate, and is right when there are few. What has expired counts for as long as it is

@@ -9,8 +9,8 @@ use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
     Conflict, Extent, Index, IndexId, Kept, Message, MessageAction, MessageCommand, Metadata,
-    NewAccount, Page, Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId,
-    Ttl, Walk, WalkPage, Write,
+    NewAccount, Page, Placement, Queue, QueueId, Scan, Snapshot, Sort, Store, StoreError, Table,
+    TableId, Ttl, Walk, WalkPage, Write,
 };
 use rowhouse_types::{
     AccountName, Direction, EntityKey, FoldedName, IndexName, KeyRange, QueueName, Record, Rows,
@@ -356,6 +356,10 @@ impl Store for Faulty {
         Ok(page)
     }
 
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        self.inner.sort(table, sort).await
+    }
+
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
         match extent {
             Extent::Entries(_, ranges) if matches!(self.fault, Fault::WeighsKeys) => {
@@ -492,7 +496,7 @@ fn is_found(fault: Fault) -> bool {
         });
     };
     // One run may miss what takes several steps to show; an engine is run again with every change of it.
-    let runs = if matches!(fault, Fault::None) { 1 } else { 3 };
+    let runs = if matches!(fault, Fault::None) { 1 } else { 6 };
     (0..runs).any(|_| std::panic::catch_unwind(run).is_err())
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Extent, Index,
     IndexId, IndexKeys, Kept, Message, Metadata, NewAccount, Page, Placement, Queue, QueueId, Scan,
-    Snapshot, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
+    Snapshot, Sort, Store, StoreError, Table, TableId, Ttl, Walk, WalkPage,
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
@@ -127,6 +127,10 @@ impl Store for Stopping {
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
         self.inner.walk(table, walk).await
+    }
+
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        self.inner.sort(table, sort).await
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {

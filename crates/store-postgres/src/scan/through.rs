@@ -79,7 +79,7 @@ pub(super) async fn page(
 }
 
 /// What there is to do; nothing if there is no entry to look at.
-fn all<'a>(scan: &'a Scan, through: &Through<'_>) -> Vec<Step<'a>> {
+pub(super) fn all<'a>(scan: &'a Scan, through: &Through<'_>) -> Vec<Step<'a>> {
     if through.arms().is_empty() { Vec::new() } else { steps(scan) }
 }
 

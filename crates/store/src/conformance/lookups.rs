@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Entities of three partitions whose properties have values of several types, or are not there.
-async fn mixed(engine: &dyn Engine) -> (Arc<dyn Store>, TableId) {
+pub(super) async fn mixed(engine: &dyn Engine) -> (Arc<dyn Store>, TableId) {
     let (store, table) = open(engine).await;
     let texts = ["", "a", "ab", "abc", "b", "x"];
     let puts = (0..48i32).map(|n| {
@@ -47,7 +47,7 @@ async fn mixed(engine: &dyn Engine) -> (Arc<dyn Store>, TableId) {
     (store, table)
 }
 
-async fn indexes_of_mixed(store: &dyn Store, table: TableId) -> Vec<Index> {
+pub(super) async fn indexes_of_mixed(store: &dyn Store, table: TableId) -> Vec<Index> {
     let mut made = Vec::new();
     for (name, keys) in [
         ("n", index_of(&["n"])),
@@ -93,7 +93,7 @@ const FILTERS: [&str; 26] = [
 ];
 
 /// The ways to find what a filter asks for through these indexes.
-fn ways(text: &str, indexes: &[Index]) -> Vec<Vec<Lookup>> {
+pub(super) fn ways(text: &str, indexes: &[Index]) -> Vec<Vec<Lookup>> {
     let filter = filter(text).expect("a filter");
     let indexes: Vec<(IndexId, &IndexKeys)> =
         indexes.iter().map(|index| (index.id, &index.keys)).collect();
@@ -101,7 +101,7 @@ fn ways(text: &str, indexes: &[Index]) -> Vec<Vec<Lookup>> {
 }
 
 /// Some ranges of the keys.
-fn some_ranges() -> Vec<Vec<KeyRange>> {
+pub(super) fn some_ranges() -> Vec<Vec<KeyRange>> {
     vec![
         vec![KeyRange::all()],
         vec![KeyRange::partition("a")],

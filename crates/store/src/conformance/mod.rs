@@ -30,6 +30,7 @@ pub mod random;
 pub mod scans;
 pub mod selects;
 pub mod snapshots;
+pub mod sorts;
 pub mod tables;
 pub mod timestamps;
 pub mod ttl;
@@ -248,6 +249,16 @@ macro_rules! conformance_suite {
                 "Reading in the order of an index resumes at any place, whatever has become of the entity there.";
             All lookups::walk_follows_the_timestamp
                 "Keys and Timestamp can be in an index, as properties can.";
+            All sorts::sort_has_the_order_of_an_index
+                "Entities are sorted without an index as one would have them, in both directions, whatever narrows them and however small the pages.";
+            All sorts::sort_goes_through_everything
+                "A sorted page is of all that is wanted, however much that is.";
+            All sorts::sort_goes_through_large_entities
+                "A sorted page is of all that is wanted, however large the entities are.";
+            All sorts::sort_is_a_snapshot_of_a_partition
+                "A sorted page shows each partition at one moment, however much is read for it.";
+            All sorts::sort_is_whole_or_refused
+                "A page that there is not enough time to sort is refused, never a part of it given.";
             All lookups::weigh_counts_few
                 "How much a plan would examine is counted exactly when it is little, and never beyond the bound.";
             All unique::unique_refuses_values_of_another

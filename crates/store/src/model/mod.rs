@@ -11,9 +11,9 @@ mod state;
 use self::state::{Effects, State};
 use crate::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Committed, Conflict, Estimate,
-    Extent, Index, IndexId, Kept, Message, MessagePage, MessagePlace, Metadata, NewAccount, Page,
-    Placement, Queue, QueueId, Scan, Snapshot, Store, StoreError, Table, TableId, Ttl, Walk,
-    WalkPage,
+    Extent, First, Index, IndexId, Kept, Message, MessagePage, MessagePlace, Metadata, NewAccount,
+    Page, Placement, Queue, QueueId, Scan, Snapshot, Sort, Store, StoreError, Table, TableId, Ttl,
+    Walk, WalkPage,
 };
 use async_trait::async_trait;
 use rowhouse_env::Clock;
@@ -210,6 +210,15 @@ impl Store for ModelStore {
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
         self.state()?.walk(table, &walk)
+    }
+
+    async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        let state = self.state()?;
+        let mut first = First::new(&sort);
+        let whole = Scan { limit: usize::MAX, max_bytes: usize::MAX, ..sort.piece() };
+        let page = state.scan(table, &whole)?;
+        first.take(&page)?;
+        Ok(page.next.is_none().then(|| first.finish()))
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {

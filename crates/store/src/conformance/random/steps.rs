@@ -440,7 +440,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => (table.clone(), name.clone()).prop_map(|(table, name)| Step::DropIndex { table, name }),
         5 => (table.clone(), name, query(), any::<bool>())
             .prop_map(|(table, name, query, whole)| Step::Walk { table, name, query, whole }),
-        2 => (table, query(), way()).prop_map(|(table, query, way)| Step::Weigh { table, query, way }),
+        6 => (table, query(), way()).prop_map(|(table, query, way)| Step::Weigh { table, query, way }),
         1 => set_ttl(),
         2 => (-2000..2000i64).prop_map(|millis| Step::SetClock { millis }),
         1 => Just(Step::Reopen),
