@@ -1,6 +1,25 @@
-//! What the host of a virtual machine takes of its processors, and how busy they are.
+//! What the host of a virtual machine takes of its processors, how busy they are, and when the machine gives them up.
 
+use crate::aims::Report;
 use std::fs;
+use std::time::Duration;
+
+/// How long a virtual processor without work is kept at most before the host has it, where this system decides that. Whoever wakes it
+/// up later waits for its next turn there, which counts as taken by the host.
+pub(crate) fn idle_kept() -> Option<Duration> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let governor = read("/sys/devices/system/cpu/cpuidle/current_governor")?;
+    let kept = read("/sys/module/haltpoll/parameters/guest_halt_poll_ns")?;
+    let kept = kept.trim().parse().ok().map(Duration::from_nanos);
+    kept.filter(|_| governor.trim() == "haltpoll")
+}
+
+/// Says so in a report.
+pub(crate) fn tell_idle(report: &mut Report) {
+    if let Some(kept) = idle_kept() {
+        report.fact("an idle processor is kept for, at most", kept.as_secs_f64() * 1e6, "us");
+    }
+}
 
 /// A reading of the kernel's counters, in ticks since the start of the machine.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use crate::measure::{Sample, Terms, measure};
 use crate::server::Server;
 use crate::steady::{Schedule, Steady};
 use crate::workload::{DATA, Operations, Workload};
-use crate::{Failure, Places, even};
+use crate::{Failure, Places, even, host};
 use std::io;
 use std::time::Duration;
 
@@ -76,6 +76,7 @@ impl Latency {
         create_table(server.address(), DATA)?;
         fill(server.address(), 8, Change::Upsert, pieces(DATA, 0, self.entities), |_| {})?;
         let mut report = Report::default();
+        host::tell_idle(&mut report);
         even::tell("before", EVEN, &mut report);
         for &workload in &self.workloads {
             let sample = self.steady(&server, workload, &mut report)?;

@@ -15,6 +15,7 @@ use crate::drive::{Driver, Pace, Tally};
 use crate::entity::Key;
 use crate::fill::{Piece, fill, pieces};
 use crate::histogram::Histogram;
+use crate::host::Taken;
 use crate::process;
 use crate::sampler::Sampler;
 use crate::server::Server;
@@ -112,19 +113,23 @@ struct Watch<'a> {
     server: &'a Server,
     memory: Sampler,
     wal: Sampler,
+    taken: Taken,
 }
 
 impl<'a> Watch<'a> {
     fn new(server: &'a Server) -> Self {
         let wal = server.data().join("rowhouse.db-wal");
         let memory = Sampler::watch(server.pid());
-        Self { server, memory, wal: Sampler::of(move || process::file_bytes(&wal)) }
+        let wal = Sampler::of(move || process::file_bytes(&wal));
+        Self { server, memory, wal, taken: Taken::now() }
     }
 
     fn interval(&mut self, tally: Tally, length: Duration) -> Interval {
+        let (taken, _) = std::mem::replace(&mut self.taken, Taken::now()).percents_since();
         Interval {
             tally,
             length,
+            taken,
             memory: self.memory.take(),
             wal: self.wal.take(),
             database: process::file_bytes(&self.server.data().join("rowhouse.db")),
@@ -139,11 +144,11 @@ fn line(passed: Duration, interval: &Interval) -> String {
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| ms(latency.quantile(share)));
         format!("{p50}/{p99}/{p999}/{}", ms(latency.largest()))
     };
-    let Interval { tally, memory, wal, database, files, .. } = interval;
+    let Interval { tally, taken, memory, wal, database, files, .. } = interval;
     let fault = tally.fault.as_ref().map(|words| format!("  {words}")).unwrap_or_default();
     format!(
         "{:>6.0} s  {} ops/s  reads p50/p99/p99.9/max {} ms  writes {} ms  errors {}  memory {}  WAL {}  \
-         database {}  files {files}{fault}",
+         database {}  files {files}  host took {} %{fault}",
         passed.as_secs_f64(),
         figure(interval.rate()),
         latencies(&tally.reads),
@@ -152,5 +157,6 @@ fn line(passed: Duration, interval: &Interval) -> String {
         megabytes(*memory),
         megabytes(*wal),
         megabytes(*database),
+        figure(*taken),
     )
 }

@@ -1,6 +1,7 @@
 //! What the figures were measured on, as far as the system tells.
 
 use crate::Places;
+use crate::host;
 use crate::text::figure;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -35,7 +36,7 @@ impl Machine {
             .map_or("", |text| if text.is_empty() { "" } else { ", with changes" });
         let commit = said(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]));
         Self {
-            processor: format!("{cores} cores, {model}"),
+            processor: format!("{cores} cores, {model}{}", describe_idle()),
             memory: format!("{:.0} GiB", kib / 1024.0 / 1024.0),
             kernel: said(Command::new("uname").args(["-s", "-r", "-m"])).unwrap_or_else(unknown),
             disk: describe_disk(&places.work),
@@ -58,6 +59,20 @@ impl Machine {
             rowhouse: "rowhouse 0".to_owned(),
             peer: None,
             commit: "abc".to_owned(),
+        }
+    }
+}
+
+/// When the host of a virtual machine gets its processors, if they have no work.
+fn describe_idle() -> String {
+    match host::idle_kept() {
+        None => String::new(),
+        Some(Duration::ZERO) => "; the host has idle ones at once".to_owned(),
+        Some(kept) => {
+            format!(
+                "; the host has idle ones after {} us at most",
+                figure(kept.as_secs_f64() * 1e6)
+            )
         }
     }
 }

@@ -122,7 +122,7 @@ pub(super) fn page(results: &Results, old: &str) -> String {
     format!(
         "# Performance
 
-Written by `{command}`, except for [where the time goes](#where-the-time-goes). The figures are ratios within one
+Written by `{command}`, except for what stands between [where the time goes](#where-the-time-goes) and [the machine](#machine). The figures are ratios within one
 run: servers and client share the cores of one machine, and another machine has other absolute figures. The unit
 that carries over best is the CPU time of the server per operation.
 

@@ -3,6 +3,7 @@
 use crate::aims::{Bound, Report};
 use crate::drive::Tally;
 use crate::histogram::Histogram;
+use crate::host;
 use std::time::Duration;
 
 /// What was seen in one stretch of time.
@@ -11,6 +12,8 @@ pub(super) struct Interval {
     pub(super) tally: Tally,
     /// How long requests were due.
     pub(super) length: Duration,
+    /// How much of the processors the host took, in percent.
+    pub(super) taken: f64,
     /// Anonymous memory, the most in bytes.
     pub(super) memory: u64,
     /// Length of the write-ahead log, the most in bytes.
@@ -70,6 +73,12 @@ pub(super) fn report(intervals: &[Interval], rate: f64) -> Report {
         let writes = |part: &[Interval]| quantile(part, |tally| &tally.writes, share);
         compare(&format!("writes {name}"), "ms", &Flat::WRITE_MS, &writes);
     }
+    // What others took explains latencies, and excuses nothing.
+    for (name, part) in [("second", second), ("last", last)] {
+        let taken = part.iter().map(|one| one.taken).sum::<f64>() / part.len().max(1) as f64;
+        report.fact(format!("processors taken by the host, {name} quarter"), taken, "%");
+    }
+    host::tell_idle(&mut report);
     let sum = |field: fn(&Interval) -> f64| intervals.iter().map(field).sum::<f64>();
     report.fact("operations", sum(|one| one.tally.operations as f64), "");
     let mean = sum(Interval::rate) / intervals.len().max(1) as f64;
@@ -97,7 +106,8 @@ mod tests {
             tally.reads.record(Duration::from_millis(1));
             tally.writes.record(Duration::from_millis(3));
             let length = Duration::from_secs(1);
-            Interval { tally, length, memory: memory(index), wal: 4, database: 9, files: 30 }
+            let (taken, memory) = (0.0, memory(index));
+            Interval { tally, length, taken, memory, wal: 4, database: 9, files: 30 }
         };
         (0..16).map(interval).collect()
     }

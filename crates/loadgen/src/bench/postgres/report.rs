@@ -82,7 +82,7 @@ pub(super) fn page(results: &Results, old: &str) -> String {
     format!(
         "# Performance on PostgreSQL
 
-Written by `make {target} STORE=postgres`, except for [where the time goes](#where-the-time-goes). The figures are ratios
+Written by `make {target} STORE=postgres`, except for what stands between [where the time goes](#where-the-time-goes) and [the machine](#machine). The figures are ratios
 within one run: database, server and client share the cores of one machine. [performance.md](performance.md) has those of the
 data directory.
 
