@@ -5,7 +5,7 @@
 //! restart is tried, which holds writers back while the readers of that moment finish: briefly
 //! at first, and when the log is four times that size for as long as any page takes. It is announced first, and pages of
 //! entities that have been read for a while end then with what they have ([`Requests::or_restart`]): whoever asked goes on
-//! from there. Counts, sorted pages and pages through an index or in its order cannot end so ([`Requests::whole`]): while one of them is under
+//! from there. Counts, sorted pages and pages through an index or in its order do not end so ([`Whole`]): while a long one of them is under
 //! way no restart is tried until the log is twice that size, and then they are waited for.
 //!
 //! Once writers have rested for a moment whatever is left is copied too: what has come to rest is read faster from
@@ -38,8 +38,11 @@ pub(crate) struct Requests {
     changed: Condvar,
     /// The log is about to start again: pages end that have been read for a while.
     announced: AtomicBool,
-    /// Reads under way that take long and cannot end before they are done.
+    /// Reads under way that take long and do not end before they are done.
     whole: AtomicUsize,
+    /// How often the log was to start again.
+    #[cfg(test)]
+    attempts: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -99,22 +102,20 @@ impl Requests {
         }
     }
 
-    /// For a read that is of use only as a whole: known of as soon as it has taken a while, until it is done.
-    pub(crate) fn whole<'a>(
-        &'a self,
-        rows_per_look: u64,
-        abandoned: &'a dyn Fn() -> bool,
-    ) -> Whole<'a> {
-        Whole { requests: self, rows_per_look, rows: Cell::new(0), abandoned }
-    }
-
-    /// Whether a read is under way that takes long and cannot end early.
+    /// Whether a read is under way that takes long and does not end early.
     pub(crate) fn is_read_whole(&self) -> bool {
         self.whole.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn announce(&self, announced: bool) {
+        #[cfg(test)]
+        self.attempts.fetch_add(announced.into(), Ordering::Relaxed);
         self.announced.store(announced, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::Relaxed)
     }
 
     fn set_restarting(&self, restarting: bool) {
@@ -134,34 +135,42 @@ impl Requests {
     }
 }
 
-/// A read that cannot end early.
+/// A read that is of use only as a whole: known of as soon as it has taken a while, until it is done.
 pub(crate) struct Whole<'a> {
-    requests: &'a Requests,
+    shared: &'a Shared,
     rows_per_look: u64,
     rows: Cell<u64>,
     abandoned: &'a dyn Fn() -> bool,
 }
 
-impl Whole<'_> {
+impl<'a> Whole<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        rows_per_look: u64,
+        abandoned: &'a dyn Fn() -> bool,
+    ) -> Self {
+        Self { shared, rows_per_look, rows: Cell::new(0), abandoned }
+    }
+
     /// What it asks whenever it has examined so many rows: whether nobody waits for it any more.
     pub(crate) fn look(&self) -> bool {
         let was_long = self.is_long();
         self.rows.set(self.rows.get() + self.rows_per_look);
         if self.is_long() && !was_long {
-            self.requests.whole.fetch_add(1, Ordering::Relaxed);
+            self.shared.checkpoints.whole.fetch_add(1, Ordering::Relaxed);
         }
         (self.abandoned)()
     }
 
     fn is_long(&self) -> bool {
-        ROWS_KEPT <= self.rows.get()
+        self.shared.tuning.whole_rows <= self.rows.get()
     }
 }
 
 impl Drop for Whole<'_> {
     fn drop(&mut self) {
         if self.is_long() {
-            self.requests.whole.fetch_sub(1, Ordering::Relaxed);
+            self.shared.checkpoints.whole.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

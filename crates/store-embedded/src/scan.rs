@@ -12,6 +12,7 @@ mod meet;
 pub(crate) mod sort;
 
 use self::meet::{Ask, Back, Front, Told};
+use crate::checkpoint::Whole;
 use crate::committer::Fault;
 use crate::entity::{self, with_record};
 use crate::index::{self, Way, lookup};
@@ -268,7 +269,7 @@ pub(crate) fn page(
         let rows = rows_per_look(scan.filter.as_deref());
         // A count is whole or of no use, and what an index has gathered so far would be lost.
         if scan.take == Take::Count || scan.through.is_some() {
-            let whole = shared.checkpoints.whole(rows, abandoned);
+            let whole = Whole::new(shared, rows, abandoned);
             return read(conn, table, scan, now, &|| whole.look(), role);
         }
         let abandoned = shared.checkpoints.or_restart(rows, abandoned);

@@ -28,6 +28,9 @@ pub(crate) struct Tuning {
     pub(crate) back_after_rows: u32,
     /// Threads that may be reading pages when another is put to work on one of them: no more than can run at a time.
     pub(crate) processors: u32,
+    /// Rows from which on a read that does not end early is long: examining them takes about as long as writers wait the first time
+    /// that the log is to start again, so that a shorter one is worth waiting for.
+    pub(crate) whole_rows: u64,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -93,6 +96,7 @@ impl Default for Tuning {
             back_after_rows: 1024,
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+            whole_rows: 100_000,
             scan_jobs: 1024,
             inline_bytes: 960,
             wal_soft_frames: 1024,

@@ -69,6 +69,8 @@ struct Draft<'a> {
     through: Option<&'a Through<'a>>,
     /// Read otherwise, and only what has such an entry is wanted.
     members: Option<&'a Members<'a>>,
+    /// Most rows that the filter is judged on at a time.
+    most: i64,
     /// Its time was over before all was read that was asked for.
     late: bool,
 }
@@ -166,7 +168,8 @@ fn steps(scan: &Scan) -> Vec<Step<'_>> {
 impl<'a> Draft<'a> {
     fn new(scan: &'a Scan) -> Self {
         let page = Page::default();
-        Self { scan, page, buffer: Vec::new(), through: None, members: None, late: false }
+        let buffer = Vec::new();
+        Self { scan, page, buffer, through: None, members: None, most: MOST_ROWS, late: false }
     }
 
     /// Until the page is complete; whether some of what was asked for has not been read.
@@ -343,7 +346,7 @@ impl<'a> Draft<'a> {
         range: &KeyRange,
     ) -> Result<bool, Fault> {
         let mut range = range.clone();
-        let mut rows = FIRST_ROWS;
+        let mut rows = FIRST_ROWS.min(self.most);
         if let Some(through) = self.through {
             // Little more than is wanted, unless all entries have to be sorted for it.
             if through.is_sorted() {
@@ -377,7 +380,7 @@ impl<'a> Draft<'a> {
             // As many as will surely be done in time: large entities take long.
             let left = self.scan.deadline.saturating_duration_since(Instant::now());
             rows = if 8 * began.elapsed() < left { 4 * rows } else { rows / 2 };
-            rows = rows.clamp(1, MOST_ROWS);
+            rows = rows.clamp(1, self.most);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// One page in the order of what an index of these keys would have as entries, without there being one.
 #[derive(Clone, Debug)]
 pub struct Sort {
-    /// The properties. Entities without one of them are left out, as from an index.
+    /// The properties. Entities that an index of them would not have are left out.
     pub keys: IndexKeys,
     /// Which end comes first.
     pub direction: Direction,

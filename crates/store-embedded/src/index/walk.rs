@@ -3,6 +3,7 @@
 //! The entries of a span are read as they lie, forward or backward; of those within the ranges of keys the entity is
 //! looked up and shown to the filter.
 
+use crate::checkpoint::Whole;
 use crate::committer::Fault;
 use crate::entity::look;
 use crate::index::{guarded, within};
@@ -63,7 +64,7 @@ pub(crate) fn page(
     guarded(shared, table, &[walk.index], |found| {
         let (_view, _) = View::latest(conn, shared)?;
         let rows_per_look = rows_per_look(walk.filter.as_deref());
-        let whole = shared.checkpoints.whole(rows_per_look, abandoned);
+        let whole = Whole::new(shared, rows_per_look, abandoned);
         let abandoned = &|| whole.look();
         let page = WalkPage::default();
         let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));

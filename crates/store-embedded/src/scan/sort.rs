@@ -1,6 +1,7 @@
 //! Pages in the order of properties that no index has, read piece by piece within one read transaction.
 
 use super::{Ask, View, read, rows_per_look};
+use crate::checkpoint::Whole;
 use crate::index;
 use crate::store::Shared;
 use rowhouse_store::{First, Sort, StoreError, TableId, WalkPage};
@@ -21,7 +22,7 @@ pub(crate) fn page(
         let (_view, batch) = View::latest(conn, shared)?;
         let now = shared.now(table);
         let rows = rows_per_look(sort.filter.as_deref());
-        let whole = shared.checkpoints.whole(rows, abandoned);
+        let whole = Whole::new(shared, rows, abandoned);
         let abandoned = || whole.look();
         let mut first = First::new(sort);
         let mut piece = sort.piece();

@@ -66,7 +66,10 @@ async fn gather(
     piece.limit = FIRST_ENTITIES;
     loop {
         let mut draft = Draft::new(&piece);
-        draft.through = through;
+        if through.is_some() {
+            // All that is judged is sent.
+            (draft.through, draft.most) = (through, draft.wanted());
+        }
         let steps = through.map_or_else(|| steps(&piece), |through| all(&piece, through));
         // What was asked for and is not wanted is read before the next piece.
         draft.run_all(session, source, steps).await?;
@@ -76,9 +79,10 @@ async fn gather(
         if sort.deadline <= Instant::now() {
             return Ok(Gathered::TooLate);
         }
-        // As many as will fit, so that little is sent for nothing.
+        // As many as will fit, so that little is sent for nothing; larger ones may follow small ones.
         let each = page.rows.byte_len() / page.rows.len().max(1);
-        piece.limit = (piece.max_bytes / each.max(1)).clamp(1, limits::PAGE_ITEMS_MAX);
+        let most = limits::PAGE_ITEMS_MAX.min(4 * piece.limit);
+        piece.limit = (piece.max_bytes / each.max(1)).clamp(1, most);
         piece.ranges = sort.rest(&next);
     }
 }

@@ -3,7 +3,8 @@
 use super::Engine;
 use super::fixture::{filter, key, open, page, put, record, resume_in, scan_of, write_all};
 use super::indexed::{BOTH, index_of, part, ready, scan_through, walk_of, walk_page};
-use crate::{Index, Scan, Store, TableId, Ttl, Walk};
+use super::sorts::{sort_by, sort_page};
+use crate::{Index, Scan, Sort, Store, TableId, Ttl, Walk};
 use rowhouse_query::index::Span;
 use rowhouse_types::{KeyRange, Rows, Timestamp, ValueRef};
 use std::sync::Arc;
@@ -115,7 +116,26 @@ async fn assert_walks(store: &dyn Store, table: TableId, index: &Index) {
     }
 }
 
-/// By keys, through an index and along it; before and after some of it has expired by what nobody selected.
+/// As the index has them, whether they are found through it or not.
+async fn assert_sorts(store: &dyn Store, table: TableId, index: &Index) {
+    let through = scan_through(vec![part(index, vec![Span::all()])]).through;
+    for (text, direction) in FILTERS.iter().flat_map(|text| BOTH.map(|one| (text, one))) {
+        let walk = Walk { filter: filter(text), direction, limit: 7, ..walk_of(index) };
+        let whole = walk_page(store, table, walk.clone()).await;
+        for (selection, through) in
+            SELECTIONS.iter().flat_map(|names| [(names, None), (names, through.clone())])
+        {
+            let select = Some(names(&[selection, &["n"][..]].concat()));
+            let (keys, filter, limit) = (index.keys.clone(), walk.filter.clone(), walk.limit);
+            let sort = Sort { direction, through, filter, select, limit, ..sort_by(keys) };
+            let found = sort_page(store, table, sort).await;
+            assert_same(&found.rows, &whole.rows, selection, text);
+            assert_eq!(found.next, whole.next, "{text}");
+        }
+    }
+}
+
+/// By keys, through an index, along it and sorted; before and after some of it has expired by what nobody selected.
 pub async fn what_is_selected_is_exact(engine: &dyn Engine) {
     let (store, table) = open(engine).await;
     twelve(&*store, table).await;
@@ -146,5 +166,6 @@ pub async fn what_is_selected_is_exact(engine: &dyn Engine) {
                 .await;
         }
         assert_walks(&*store, table, &index).await;
+        assert_sorts(&*store, table, &index).await;
     }
 }

@@ -10,14 +10,17 @@ use crate::{Conflict, IndexKeys, Sort, Store, TableId, Walk, WalkPage};
 use rowhouse_types::{Direction, EntityKey, KeyRange, Rows, ValueRef};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
+use tokio::task::JoinHandle;
 
+/// Pages that a reader reads beside a writer, on average.
+const PAGES: usize = 20;
 /// More than is read at a time.
 const MANY: i64 = 2_100;
 
 /// Everything in the order of these, without other limits.
-fn sort_by(keys: IndexKeys) -> Sort {
+pub(super) fn sort_by(keys: IndexKeys) -> Sort {
     Sort {
         keys,
         direction: Direction::Ascending,
@@ -33,7 +36,7 @@ fn sort_by(keys: IndexKeys) -> Sort {
 }
 
 /// A page that must succeed, in time.
-async fn sort_page(store: &dyn Store, table: TableId, sort: Sort) -> WalkPage {
+pub(super) async fn sort_page(store: &dyn Store, table: TableId, sort: Sort) -> WalkPage {
     let page = store.sort(table, sort).await.expect("the sort succeeds");
     let page = page.expect("there is time");
     assert!(page.examined >= page.rows.len() as u64, "what is returned was examined");
@@ -164,26 +167,31 @@ pub async fn sort_is_a_snapshot_of_a_partition(engine: &dyn Engine) {
     let ends = [place(0), place(MANY - 1)];
     let puts = |n| ends.iter().map(|key| put(table, key, number(n))).collect();
     write_all(&*store, puts(-1)).await;
-    let done = Arc::new(AtomicBool::new(false));
+    let (done, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let readers: Vec<_> = (0..2)
         .map(|_| {
-            let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+            let (store, done, read) = (Arc::clone(&store), Arc::clone(&done), Arc::clone(&read));
             tokio::spawn(async move {
-                let mut pages = 0;
-                while pages < 5 || !done.load(Ordering::SeqCst) {
+                while !done.load(Ordering::SeqCst) {
                     let sort = Sort { limit: 3, ..sort_by(index_of(&["n"])) };
                     let page = sort_page(&*store, table, sort).await;
                     let seen: BTreeSet<_> = numbers(&page.rows).into_iter().take(2).collect();
                     assert_eq!(seen.len(), 1, "a page shows one batch, not a part: {seen:?}");
-                    pages += 1;
+                    read.fetch_add(1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
                 }
             })
         })
         .collect();
-    for round in 2..=60 {
+    // For as long as it takes both of them to read some pages beside it.
+    for round in 2.. {
         write_all(&*store, puts(-round)).await;
         tokio::task::yield_now().await;
+        if PAGES * readers.len() <= read.load(Ordering::SeqCst)
+            || readers.iter().any(JoinHandle::is_finished)
+        {
+            break;
+        }
     }
     done.store(true, Ordering::SeqCst);
     for reader in readers {

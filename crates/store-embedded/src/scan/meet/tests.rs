@@ -3,8 +3,8 @@ use crate::tests::common::{commit, put, record, scan_of, table};
 use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, schema};
 use rowhouse_env::SystemClock;
-use rowhouse_store::{Store, TableId};
-use rowhouse_types::KeyRange;
+use rowhouse_store::{IndexKeys, Sort, Store, TableId};
+use rowhouse_types::{KeyRange, Rows};
 use std::path::Path;
 
 const PARTITIONS: u64 = 6;
@@ -153,27 +153,44 @@ async fn pages_are_read_from_both_ends() {
     };
     let expected = store.scan(things, Scan { direction: Direction::Descending, ..scan() });
     let expected = expected.await.unwrap();
-    let keys = |page: &Page| -> Vec<String> {
-        let rows = page.rows.iter().map(Result::unwrap);
+    let keys = |rows: &Rows| -> Vec<String> {
+        let rows = rows.iter().map(Result::unwrap);
         rows.map(|row| format!("{} {}", row.partition, row.row)).collect()
     };
-    let mut expected = keys(&expected);
+    let mut expected = keys(&expected.rows);
     expected.reverse();
     assert!(!expected.is_empty());
-    let mut met = false;
+    let sort = || Sort {
+        keys: IndexKeys { properties: vec!["Number".into()], unique: false },
+        direction: Direction::Ascending,
+        from: None,
+        ranges: scan().ranges,
+        through: None,
+        filter: scan().filter,
+        select: None,
+        limit: 1000,
+        max_bytes: usize::MAX,
+        deadline: scan().deadline,
+    };
+    let (mut met, mut met_sorting) = (false, false);
     for round in 0..500 {
         if round % 3 == 0 {
             commit(&store, vec![put(other, "p", "r", record(round, 0))]).await;
         }
         let (one, two) = tokio::join!(store.scan(things, scan()), store.scan(things, scan()));
         for page in [one.unwrap(), two.unwrap()] {
-            assert_eq!(keys(&page), expected);
+            assert_eq!(keys(&page.rows), expected);
             assert_eq!(page.next, None);
             // Two that meet have both looked at a few rows there.
             met |= PARTITIONS * ROWS < page.examined;
         }
+        let sorted = store.sort(things, sort()).await.unwrap().unwrap();
+        let mut found = keys(&sorted.rows);
+        found.sort();
+        assert_eq!(found, expected);
+        met_sorting |= PARTITIONS * ROWS < sorted.examined;
     }
-    assert!(met, "no page was read from both ends");
+    assert!(met && met_sorting, "no page was read from both ends: {met}, {met_sorting}");
     store.close().await.unwrap();
 }
 
