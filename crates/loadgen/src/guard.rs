@@ -30,5 +30,7 @@ pub(crate) fn become_program(parent: u32, command: &[OsString]) -> io::Error {
 pub(crate) fn guarded(program: impl Into<OsString>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("guard").arg(std::process::id().to_string()).arg("--").arg(program.into());
+    // The kernel sends SIGHUP to what is paused when its group has lost the shell that started it, and a server would end.
+    command.process_group(0);
     Ok(command)
 }

@@ -17,6 +17,10 @@ use tempfile::TempDir;
 
 /// The file that a server writes when it is ready.
 const READY: &str = "ready.json";
+/// What a server has said.
+const LOG: &str = "server.log";
+/// How much of that is told when it has ended by itself.
+const LAST_LINES: usize = 30;
 /// How long a server may take to be ready.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 /// How long a server may take to end when asked.
@@ -149,6 +153,16 @@ impl Server {
         process::signal(self.pid(), Signal::CONT);
     }
 
+    /// Why a call failed: if it has ended by itself meanwhile, that, and what it said last.
+    pub(crate) fn explain(&mut self, fault: io::Error) -> io::Error {
+        let Ok(Some(status)) = self.child.try_wait() else { return fault };
+        let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
+        let lines: Vec<_> = said.lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let name = name(&self.recipe);
+        io::Error::other(format!("{name} ended by itself ({status}): {fault}\n{last}"))
+    }
+
     /// Ends it, by request (SIGTERM) or at once (SIGKILL), and starts it again on the same data.
     pub(crate) fn restart(&mut self, gently: bool) -> io::Result<()> {
         process::signal(self.pid(), if gently { Signal::TERM } else { Signal::KILL });
@@ -206,7 +220,7 @@ fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4,
             (command, Some(port))
         }
     };
-    let log = directory.join("server.log");
+    let log = directory.join(LOG);
     let output = File::options().create(true).append(true).open(&log)?;
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let began = Instant::now();

@@ -80,8 +80,9 @@ impl Contestant {
         let name = format!("inserts{}", self.tables);
         self.server.resume();
         let made = create_table(self.server.address(), &name);
+        made.map_err(|fault| self.server.explain(fault))?;
         self.server.pause();
-        made.map(|()| name)
+        Ok(name)
     }
 
     /// Whether an entity of a table can be read.
@@ -111,7 +112,8 @@ impl Contestant {
         let mut operations = Operations::new(workload, bare, self.entities, &table);
         let (pid, database) = (Some(self.server.pid()), self.database);
         let terms = Terms { address, pid, database, connections, warm_up, length, pace };
-        let (_, sample) = measure(&terms, &mut operations)?;
+        let measured = measure(&terms, &mut operations);
+        let (_, sample) = measured.map_err(|fault| self.server.explain(fault))?;
         self.server.pause();
         Ok(sample)
     }
