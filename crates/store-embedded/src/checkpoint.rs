@@ -163,7 +163,7 @@ impl<'a> Whole<'a> {
     }
 
     fn is_long(&self) -> bool {
-        self.shared.tuning.whole_rows <= self.rows.get()
+        u64::from(self.shared.tuning.whole_rows) <= self.rows.get()
     }
 }
 

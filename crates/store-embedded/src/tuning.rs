@@ -30,7 +30,7 @@ pub(crate) struct Tuning {
     pub(crate) processors: u32,
     /// Rows from which on a read that does not end early is long: examining them takes about as long as writers wait the first time
     /// that the log is to start again, so that a shorter one is worth waiting for.
-    pub(crate) whole_rows: u64,
+    pub(crate) whole_rows: u32,
     /// Most pages of queries that may wait for a scan thread.
     pub(crate) scan_jobs: usize,
     /// Most bytes of key and record in a row of `entities`; a larger record goes to `large`.
@@ -69,7 +69,7 @@ pub(crate) struct Tuning {
     /// Bytes of records that end such a step early.
     pub(crate) build_bytes: usize,
     /// Entities that are read ahead and sorted, so that steps write the same pages of the index.
-    pub(crate) build_chunk_rows: u64,
+    pub(crate) build_chunk_rows: u32,
     /// Bytes of their keys and entries that end the reading ahead early.
     pub(crate) build_chunk_bytes: usize,
     /// Longest pause between such steps. It is as long as the last one took, so that others have as much.

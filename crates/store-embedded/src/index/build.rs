@@ -191,7 +191,7 @@ impl Chunk {
             Self { table, index, left: VecDeque::new(), reached: from, before, count: 0 };
         let (mut ahead, mut bytes) = (Vec::new(), 0);
         while !chunk.reached.finished
-            && chunk.looked_at() < tuning.build_chunk_rows
+            && chunk.looked_at() < tuning.build_chunk_rows.into()
             && bytes < tuning.build_chunk_bytes
             && !stop()
         {
