@@ -1,6 +1,6 @@
 //! Tests that need small bounds or a clock that misbehaves.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses some of it")]
 pub(crate) mod common;
 

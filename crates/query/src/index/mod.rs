@@ -4,7 +4,7 @@
 //! are cut, so an entry may stand for several values; whoever reads through an index applies the filter to the
 //! entities that it finds. [`spans`] and [`lookups`] only narrow: every entity that satisfies the filter has an
 //! entry in the spans.
-//! The property tests in `tests/index.rs` hold us to that.
+//! The property tests in `tests/it/index.rs` hold us to that.
 //!
 //! `docs/formats/index-entries.md` describes the bytes. Nothing here reads storage.
 

@@ -1,0 +1,7 @@
+//! The load tool on small data.
+//!
+//! One program for all integration tests of this crate: each more is linked once more.
+
+mod common;
+mod postgres;
+mod smoke;
