@@ -1,30 +1,3 @@
-//! Paths and queries: an address that we would write for an entity names that entity.
-
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use rowhouse_types::{EntityKey, TableName};
-use rowhouse_wire::uri::{Query, Resource, decode, entity_path, parse_resource, table_path};
-
-fuzz_target!(|text: &str| {
-    let (path, query) = text.split_once('?').unwrap_or((text, ""));
-    let _ = decode(path);
-    if let Ok(query) = Query::parse(query) {
-        for (name, value) in query.iter() {
-            assert!(query.get(name).is_some() && 0 < query.count(name), "{name} {value}");
-        }
-    }
-    match parse_resource(path) {
-        Ok(Resource::Entity { table, partition, row })
-            if table.parse::<TableName>().is_ok() && EntityKey::new(&partition, &row).is_ok() =>
-        {
-            let again = parse_resource(&format!("/{}", entity_path(&table, &partition, &row)));
-            assert_eq!(again, Ok(Resource::Entity { table, partition, row }));
-        }
-        Ok(Resource::Table(name)) if name.parse::<TableName>().is_ok() => {
-            let again = parse_resource(&format!("/{}", table_path(&name)));
-            assert_eq!(again, Ok(Resource::Table(name)));
-        }
-        _ => {}
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rowhouse_fuzzing::path(data));

@@ -1,38 +1,3 @@
-//! Stored records: whatever bytes a damaged disk gives, reading them ends in a value or in `Corrupt`.
-//!
-//! A record that reads whole must also survive being built again from its parts.
-
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use rowhouse_types::{RecordBuilder, RecordRef, ValueRef};
-
-fuzz_target!(|data: &[u8]| {
-    let Ok(record) = RecordRef::parse(data) else { return };
-    let Ok(properties) = record.iter().collect::<Result<Vec<_>, _>>() else { return };
-    let _ = record.check_limits("partition", "row");
-    assert_eq!(properties.len(), record.len());
-
-    let mut builder = RecordBuilder::new();
-    for property in &properties {
-        let found = record.get(property.name).expect("every property was readable");
-        assert!(found.is_some(), "a listed property must be found by its name");
-        if builder.push(property.name, property.value).is_err() {
-            return; // Names or values that no client could have stored.
-        }
-    }
-    let again = builder.finish(record.timestamp());
-    let pairs = again.as_ref().iter().map(|property| property.expect("just built"));
-    for (left, right) in properties.iter().zip(pairs) {
-        assert_eq!(left.name, right.name);
-        assert!(same(left.value, right.value), "a value changed in a round trip");
-    }
-});
-
-/// Equality by stored bits: NaN equals itself.
-fn same(left: ValueRef<'_>, right: ValueRef<'_>) -> bool {
-    match (left, right) {
-        (ValueRef::Double(a), ValueRef::Double(b)) => a.to_bits() == b.to_bits(),
-        (a, b) => a == b,
-    }
-}
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rowhouse_fuzzing::record(data));
