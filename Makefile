@@ -13,12 +13,13 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run test lint conformance sdk crash fuzz bench bench-quick soak latency scale drill index queue archive overload copy-azurite loadgen
+.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick soak latency scale drill index queue archive overload copy-azurite loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
 	@echo 'make test          every test; ends with a line per suite and one for all'
 	@echo 'make lint          formatting and clippy, warnings denied'
+	@echo 'make audit         licences, sources, duplicates and advisories of the dependencies (deny.toml)'
 	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
 	@echo 'make sdk           the official Python and JavaScript SDKs against the built server'
 	@echo 'make crash         kill the server and cut its power under load (ROUNDS=20 kills, CUTS=20 each way, STORE=postgres)'
@@ -47,6 +48,9 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+
+audit:
+	scripts/audit
 
 conformance:
 	scripts/test conformance conformance-postgres
