@@ -9,6 +9,7 @@
 mod compare;
 mod machine;
 mod page;
+pub(crate) mod pair;
 mod plot;
 mod postgres;
 mod queues;

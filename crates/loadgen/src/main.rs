@@ -1,7 +1,7 @@
 //! `loadgen`: measures Rowhouse, what users come from, and a server that only answers, side by side.
 //!
-//! A client that costs little, signs every request and checks every answer. `bench` compares, `run` measures one
-//! workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
+//! A client that costs little, signs every request and checks every answer. `bench` compares servers, `pair` two builds
+//! of one server, `instructions` counts what a request executes. `run` measures one workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
 //! restore, `index` at what an index saves and costs, `queue` at full and busy queues, `overload` at too many clients. The unit is CPU time per operation,
 //! and results are ratios within one run: absolute figures belong to the machine. Servers are started by the tool, on
 //! fresh directories, and end with it.
@@ -38,11 +38,13 @@ mod guard;
 mod histogram;
 mod host;
 mod index;
+mod instructions;
 mod latency;
 mod load;
 mod measure;
 mod overload;
 mod process;
+mod quartiles;
 mod queue;
 mod record;
 mod request;
@@ -73,6 +75,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Bench),
+    Pair(bench::pair::Pair),
+    Instructions(instructions::Instructions),
     Run(run::Run),
     Load(load::Load),
     Scale(scale::Scale),
@@ -97,15 +101,20 @@ enum Command {
     },
 }
 
+/// The server that is measured unless the command line names another. Only the profile `dist` has all optimisations.
+const SERVER: &str = "target/dist/rowhouse";
+/// The directory for data and results, unless the command line names another.
+const WORK: &str = ".work/bench";
+
 /// Where the binary of the server is, and where directories of runs go.
 #[derive(Clone, Debug, clap::Args)]
 struct Places {
     /// The server to measure.
-    #[arg(long, value_name = "FILE", default_value = "target/release/rowhouse")]
+    #[arg(long, value_name = "FILE", default_value = SERVER)]
     server: PathBuf,
 
     /// Directory for data and results; must be on the disk that is to be measured.
-    #[arg(long, value_name = "DIR", default_value = ".work/bench")]
+    #[arg(long, value_name = "DIR", default_value = WORK)]
     work: PathBuf,
 }
 
@@ -139,6 +148,8 @@ fn main() -> ExitCode {
     process::raise_file_limit();
     let outcome = match Cli::parse().command {
         Command::Bench(bench) => bench.run(),
+        Command::Pair(pair) => pair.run(),
+        Command::Instructions(instructions) => instructions.run(),
         Command::Run(run) => run.run(),
         Command::Load(load) => load.run(),
         Command::Scale(scale) => scale.run(),

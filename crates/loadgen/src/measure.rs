@@ -2,6 +2,7 @@
 
 use crate::drive::{Driver, Pace, Script, Tally};
 use crate::process;
+use crate::quartiles::Quartiles;
 use std::io;
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -128,13 +129,7 @@ impl Sample {
 
     /// The median of each figure over several samples, of which there is at least one. Errors add up.
     pub(crate) fn median(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| {
-            let mut values: Vec<f64> = samples.iter().map(figure).collect();
-            values.sort_by(f64::total_cmp);
-            let upper = values.len() / 2;
-            let lower = values.len().saturating_sub(1) / 2;
-            f64::midpoint(values[lower], values[upper])
-        };
+        let of = |figure: fn(&Self) -> f64| Quartiles::of(samples.iter().map(figure)).median;
         Self {
             rate: of(|sample| sample.rate),
             server_cpu_us: of(|sample| sample.server_cpu_us),

@@ -61,6 +61,8 @@ impl Service {
 pub(crate) enum Recipe {
     /// The binary of the product, and further arguments of `serve`.
     Rowhouse { binary: PathBuf, arguments: Vec<String> },
+    /// The same, run by a program that counts its instructions. The command line of that program comes first.
+    Counted { by: Vec<OsString>, binary: PathBuf, arguments: Vec<String> },
     /// The directory in which the peer is installed, and which of its services.
     Peer { installed: PathBuf, service: Service },
     /// This program.
@@ -70,7 +72,7 @@ pub(crate) enum Recipe {
 impl Recipe {
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Rowhouse { .. } => Kind::Rowhouse,
+            Self::Rowhouse { .. } | Self::Counted { .. } => Kind::Rowhouse,
             Self::Peer { .. } => Kind::Peer,
             Self::Bare => Kind::Bare,
         }
@@ -194,11 +196,15 @@ fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4,
     let (mut command, address) = match recipe {
         Recipe::Rowhouse { binary, arguments } => {
             let mut command = guard::guarded(binary)?;
-            command.arg("serve").arg("--data").arg(&data).args(["--table-port", "0"]);
-            command
-                .args(["--queue-port", "0", "--admin-port", "0", "--quiet", "--ready-file"])
-                .arg(&ready);
-            command.args(arguments);
+            serve(&mut command, &data, &ready, arguments);
+            (command, None)
+        }
+        Recipe::Counted { by, binary, arguments } => {
+            let (program, options) = by.split_first().expect("a program does the counting");
+            let mut command = guard::guarded(program)?;
+            // One worker, so that requests do not move between threads by chance.
+            command.env("TOKIO_WORKER_THREADS", "1").args(options).arg(binary);
+            serve(&mut command, &data, &ready, arguments);
             (command, None)
         }
         Recipe::Peer { installed, service } => {
@@ -236,6 +242,13 @@ fn launch(recipe: &Recipe, directory: &Path) -> io::Result<(Child, SocketAddrV4,
     }
 }
 
+/// Adds the arguments of a server of the product, on free ports.
+fn serve(command: &mut Command, data: &Path, ready: &Path, arguments: &[String]) {
+    command.arg("serve").arg("--data").arg(data).args(["--table-port", "0"]);
+    command.args(["--queue-port", "0", "--admin-port", "0", "--quiet", "--ready-file"]).arg(ready);
+    command.args(arguments);
+}
+
 fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn().map_err(|fault| {
         let program: Vec<OsString> = command.get_args().map(Into::into).collect();
@@ -245,7 +258,9 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 
 fn name(recipe: &Recipe) -> String {
     match recipe {
-        Recipe::Rowhouse { binary, .. } => binary.display().to_string(),
+        Recipe::Rowhouse { binary, .. } | Recipe::Counted { binary, .. } => {
+            binary.display().to_string()
+        }
         Recipe::Peer { installed, .. } => format!("the peer in {}", installed.display()),
         Recipe::Bare => "the bare server".to_owned(),
     }

@@ -3,20 +3,26 @@
 /// A table of text: the first line is the heading, columns are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// How many columns hold words, and so start at the left.
-    words: usize,
+    /// The columns that hold words, and so start at the left.
+    words: Vec<usize>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with one column of words, and figures in the others.
     pub(crate) fn new(heading: &[&str]) -> Self {
-        Self { words: 1, rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
+        Self { words: vec![0], rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
     /// A table of words only.
     pub(crate) fn of_words(heading: &[&str]) -> Self {
-        Self { words: heading.len(), ..Self::new(heading) }
+        Self { words: (0..heading.len()).collect(), ..Self::new(heading) }
+    }
+
+    /// The same table with words in these columns too.
+    pub(crate) fn with_words(mut self, columns: &[usize]) -> Self {
+        self.words.extend_from_slice(columns);
+        self
     }
 
     pub(crate) fn push(&mut self, row: Vec<String>) {
@@ -37,7 +43,7 @@ impl Table {
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 let pad = " ".repeat(width - cell.chars().count());
                 let gap = if column == 0 { "" } else { "  " };
-                let left = column < self.words;
+                let left = self.words.contains(&column);
                 let parts = if left { [gap, cell, &pad] } else { [gap, &pad, cell] };
                 line.extend(parts);
             }
@@ -53,7 +59,7 @@ impl Table {
         for (index, row) in self.rows.iter().enumerate() {
             out.push_str(&format!("| {} |\n", row.join(" | ")));
             if index == 0 {
-                let line = |column| if column < self.words { "|---" } else { "|--:" };
+                let line = |column| if self.words.contains(&column) { "|---" } else { "|--:" };
                 out.extend((0..row.len()).map(line));
                 out.push_str("|\n");
             }

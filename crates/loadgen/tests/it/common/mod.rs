@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// The server: `ROWHOUSE_BIN`, or what lies in the target directory, built if there is none.
-fn server() -> &'static Path {
+pub(crate) fn server() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
     SERVER.get_or_init(|| {
         // Relative paths are meant from where the test was started, which cargo changes.
