@@ -1,4 +1,4 @@
-# What a developer types. Each target brings what it needs; only PostgreSQL is installed outside this directory, as root.
+# What a developer types. Each target brings what it needs; only PostgreSQL and valgrind are installed outside this directory, as root.
 # Needed beforehand: Rust 1.95 or later and a C compiler; for the tests a C++ compiler, Python 3.11 or later, Node 20 or later with npm.
 
 DATA ?= rowhouse-data
@@ -13,7 +13,7 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick soak latency scale drill index queue archive overload copy-azurite loadgen
+.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -27,6 +27,8 @@ help:
 	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
 	@echo '                   STORE=postgres: with the same statements sent directly; docs/performance-postgres.md'
 	@echo 'make bench-quick   the same in under two minutes, for a first look'
+	@echo 'make bench-pair    compare two builds of the server, with quartiles (OLD=binary, NEW=binary, WORKLOADS="point insert")'
+	@echo 'make instructions  instructions per request under valgrind, independent of the load of the machine (OLD=binary)'
 	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
 	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
 	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
@@ -70,28 +72,38 @@ bench:
 bench-quick:
 	STORE=$(STORE) scripts/bench --quick
 
+# ARGS="--at-most 1.02" makes it fail when NEW takes more CPU time, or when that cannot be shown.
+bench-pair:
+	@test -n "$(OLD)" || { echo 'make bench-pair: OLD=binary of the server to compare with is missing' >&2; exit 2; }
+	@$(MAKE) --no-print-directory loadgen
+	target/dist/loadgen pair --old $(OLD) $(if $(NEW),--new $(NEW)) $(WORKLOADS) $(ARGS)
+
+instructions: loadgen
+	scripts/setup valgrind
+	target/dist/loadgen instructions $(if $(OLD),--old $(OLD)) $(if $(NEW),--new $(NEW)) $(ARGS)
+
 loadgen:
-	cargo build --locked --release -p rowhouse-cli -p rowhouse-loadgen
+	cargo build --locked --profile dist -p rowhouse-cli -p rowhouse-loadgen
 
 latency: loadgen
-	target/release/loadgen latency --seconds $(SECONDS) $(ARGS)
+	target/dist/loadgen latency --seconds $(SECONDS) $(ARGS)
 
 soak: loadgen
-	target/release/loadgen soak --hours $(HOURS) $(ARGS)
+	target/dist/loadgen soak --hours $(HOURS) $(ARGS)
 
 scale: loadgen
-	target/release/loadgen scale --entities $(ENTITIES) $(ARGS)
+	target/dist/loadgen scale --entities $(ENTITIES) $(ARGS)
 
 drill: loadgen
-	target/release/loadgen drill --entities $(ENTITIES) $(ARGS)
+	target/dist/loadgen drill --entities $(ENTITIES) $(ARGS)
 
 # Fewer entities than elsewhere unless told otherwise: each is read several times before there is an index.
 index: ENTITIES := $(if $(filter file,$(origin ENTITIES)),1000000,$(ENTITIES))
 index: loadgen
-	target/release/loadgen index --entities $(ENTITIES) --store $(STORE) $(ARGS)
+	target/dist/loadgen index --entities $(ENTITIES) --store $(STORE) $(ARGS)
 
 queue: loadgen
-	target/release/loadgen queue --queued $(QUEUED) --passed $(PASSED) $(ARGS)
+	target/dist/loadgen queue --queued $(QUEUED) --passed $(PASSED) $(ARGS)
 
 archive:
 	scripts/setup python
@@ -105,4 +117,4 @@ copy-azurite:
 	.work/venv/bin/python tests/copy/run.py $(COPIED)
 
 overload: loadgen
-	target/release/loadgen overload $(ARGS)
+	target/dist/loadgen overload $(ARGS)
