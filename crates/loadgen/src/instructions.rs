@@ -2,9 +2,9 @@
 //!
 //! The count hardly depends on the machine, its load or its clock rate, so it shows a difference of one percent that
 //! CPU time cannot show. The built server runs under callgrind, a tool of valgrind, with one worker thread. This
-//! process is the client: it is not counted. One connection sends one request at a time, so groups of
-//! commits and the order of events repeat. Counting starts after the warm-up, so neither the start of the server nor the
-//! loading of its data is counted. Work in the background during the requests, such as checkpoints, is counted.
+//! process is the client: it is not counted. One connection sends one request at a time, so groups of commits and the
+//! order of events repeat. Counting starts after the warm-up, so neither the start of the server nor the loading of its
+//! data is counted. Writes are sent in bursts, and the checkpoint in the pause after each burst is counted.
 //!
 //! What the count leaves out: the kernel, waiting for the disk, and misses of caches.
 
@@ -30,6 +30,11 @@ const OPERATIONS: [Workload; 4] =
     [Workload::Point, Workload::Range100, Workload::Insert, Workload::Batch100];
 /// Counts of one build that differ by more than this share are reported as not repeatable.
 const SPREAD_MAX: f64 = 0.01;
+/// Parts in which the requests are sent, with a pause after each if they write.
+const BURSTS: u64 = 5;
+/// How long the server has no requests, so that it copies its WAL to the database and starts it again. Without pauses
+/// the time of that is chance. What a commit costs depends on it: the index of a longer WAL has more collisions.
+const PAUSE: Duration = Duration::from_secs(2);
 /// Connections that load the data.
 const LOADERS: usize = 4;
 /// How long the requests of one count may take.
@@ -198,6 +203,7 @@ impl Instructions {
         let address = server.address();
         create_table(address, DATA)?;
         fill(address, LOADERS, Change::Upsert, pieces(DATA, 0, self.entities), |_| {})?;
+        std::thread::sleep(PAUSE);
         order(server.pid(), "instrumentation on")?;
         let mut counts = Vec::new();
         for (dumps, operation) in OPERATIONS.into_iter().enumerate() {
@@ -211,8 +217,13 @@ impl Instructions {
             let [warm_up, requests] =
                 [self.warm_up, self.requests].map(|given| share(operation, given));
             script.send(&mut driver, warm_up)?;
+            settle(operation);
             order(server.pid(), "zero")?;
-            script.send(&mut driver, requests)?;
+            for burst in 0..BURSTS {
+                let until = |burst| requests * burst / BURSTS;
+                script.send(&mut driver, until(burst + 1) - until(burst))?;
+                settle(operation);
+            }
             order(server.pid(), "dump")?;
             counts.push(total(out, dumps + 1)? as f64 / requests as f64);
         }
@@ -225,6 +236,13 @@ fn share(operation: Workload, requests: u64) -> u64 {
     match operation {
         Workload::Range100 | Workload::Batch100 => requests.div_ceil(10),
         _ => requests,
+    }
+}
+
+/// Waits until the server has done the work that writes leave behind.
+fn settle(operation: Workload) {
+    if operation.inserts() {
+        std::thread::sleep(PAUSE);
     }
 }
 
