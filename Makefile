@@ -13,7 +13,7 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite loadgen
+.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -38,6 +38,7 @@ help:
 	@echo 'make archive       the worker of examples/archive, killed again and again, and its server (ROUNDS=20, STORE=postgres)'
 	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
 	@echo 'make overload      what healthy clients notice of thousands of others'
+	@echo 'make dist          packages of a release, in dist/: tar, deb, wheel, npm and a container image (ARGS="--only tar,deb")'
 
 run:
 	cargo build --locked --release -p rowhouse-cli
@@ -118,3 +119,6 @@ copy-azurite:
 
 overload: loadgen
 	target/dist/loadgen overload $(ARGS)
+
+dist:
+	scripts/dist $(ARGS)
