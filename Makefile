@@ -13,11 +13,13 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run test lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist loadgen
+.PHONY: help run check test verify lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
-	@echo 'make test          every test; ends with a line per suite and one for all'
+	@echo 'make check         for every change while working: format, clippy and the tests of the crates and of the debug server'
+	@echo 'make test          everything that must hold for a change to land; ends with a line per suite and one for all'
+	@echo 'make verify        the long proofs, noted in docs/lab/verify.md (PARTS="crash locale"; scripts/verify --list)'
 	@echo 'make lint          formatting and clippy, warnings denied'
 	@echo 'make audit         licences, sources, duplicates and advisories of the dependencies (deny.toml)'
 	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
@@ -44,8 +46,14 @@ run:
 	cargo build --locked --release -p rowhouse-cli
 	target/release/rowhouse serve --data $(DATA) $(ARGS)
 
+check:
+	scripts/test --lane check
+
 test:
 	scripts/test
+
+verify:
+	scripts/verify $(PARTS)
 
 lint:
 	cargo fmt --all --check

@@ -39,7 +39,7 @@ URL_VARIABLE = "ROWHOUSE_TEST_POSTGRES"
 CITUS_VARIABLE = "ROWHOUSE_TEST_CITUS"
 STORE_VARIABLE = "ROWHOUSE_TEST_STORE"
 PREFIX_VARIABLE = "ROWHOUSE_TEST_DATABASES"     # what the names of a run's databases start with
-SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "full_page_writes": "off", "max_connections": "200",
+SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "off", "full_page_writes": "off", "max_connections": "500",
             "shared_buffers": "64MB", "jit": "off", "dynamic_shared_memory_type": "mmap"}
 
 
@@ -85,7 +85,7 @@ def environment():
 def free_port():
     """Below the ports that systems give to outgoing connections, which could take it before the server does."""
     while True:
-        port = 10_000 + secrets.randbelow(20_000)
+        port = 11_000 + secrets.randbelow(19_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

@@ -30,13 +30,16 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// How often we look whether it has.
 const EVERY: Duration = Duration::from_millis(50);
 /// Below the ports that systems give to outgoing connections: a server that is down keeps its own.
-const PORTS: Range<u16> = 10_000..30_000;
+/// Above those of the product, which the documentation's examples use.
+const PORTS: Range<u16> = 11_000..30_000;
 /// Lines of the log that are shown when something went wrong.
 const LOG_LINES: usize = 30;
 /// The database that every server has.
 const FIRST_DATABASE: &str = "postgres";
 /// Names a server to be shared instead of one of our own.
 const VARIABLE: &str = "ROWHOUSE_TEST_POSTGRES";
+/// German, with numbers inside of text sorted as numbers: far from the order of bytes.
+const LOCALE: &str = "de-DE-u-kn-true";
 
 /// What every server of ours is told: to be small, to reconnect quickly, and to keep all shared memory that
 /// has a name in its own directory.
@@ -53,6 +56,8 @@ const SETTINGS: &[(&str, &str)] = &[
 pub struct TestPostgres {
     address: Address,
     host: Host,
+    /// The ICU locale by which its new databases sort text, if not by bytes.
+    locale: Option<&'static str>,
 }
 
 /// Whose server it is.
@@ -89,16 +94,30 @@ impl TestPostgres {
     /// `ROWHOUSE_TEST_POSTGRES` is the URL of a server whose role may create databases, it is that one.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestPostgres> = OnceLock::new();
-        SHARED.get_or_init(|| match std::env::var(VARIABLE) {
+        SHARED.get_or_init(Self::named_or_own)
+    }
+
+    /// As [`TestPostgres::shared`], with databases in which text sorts and compares by the rules of a language.
+    pub fn shared_with_locale() -> &'static Self {
+        static SHARED: OnceLock<TestPostgres> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let mut server = Self::named_or_own();
+            server.locale = Some(LOCALE);
+            server
+        })
+    }
+
+    fn named_or_own() -> Self {
+        match std::env::var(VARIABLE) {
             Ok(url) => Self::guest(&url),
             Err(_) => Self::start_with(&[("fsync", "off")]),
-        })
+        }
     }
 
     fn guest(url: &str) -> Self {
         let address = Address::parse(url);
         let cleaner = Cleaner::start(&address.url(&address.database));
-        Self { address, host: Host::Theirs(cleaner) }
+        Self { address, host: Host::Theirs(cleaner), locale: None }
     }
 
     fn make(parent: &Path, settings: &[(&str, &str)], of_initdb: &[String]) -> Self {
@@ -111,7 +130,7 @@ impl TestPostgres {
 
     fn launch(mut own: Own) -> Self {
         own.start();
-        Self { address: Address::local(own.port), host: Host::Ours(own) }
+        Self { address: Address::local(own.port), host: Host::Ours(own), locale: None }
     }
 
     /// The URL of a database.
@@ -127,7 +146,10 @@ impl TestPostgres {
         if let Host::Theirs(cleaner) = &self.host {
             cleaner.remember(&name);
         }
-        let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'");
+        let sorted = self
+            .locale
+            .map_or(String::new(), |locale| format!(" LOCALE_PROVIDER icu ICU_LOCALE '{locale}'"));
+        let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'{sorted}");
         self.execute(&self.address.database, &sql);
         self.url(&name)
     }

@@ -8,7 +8,7 @@ use rowhouse_store_postgres::{Durability, Options, PostgresStore, QueueClock};
 use rowhouse_testkit::TestPostgres;
 use rowhouse_types::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// Each store has a database of its own, found again by the address of the store.
 struct Postgres {
@@ -67,12 +67,7 @@ mod any_locale {
 
 /// Where texts sort and compare by the rules of a language.
 mod icu_locale {
-    use super::{OnceLock, Postgres, TestPostgres};
+    use super::{Postgres, TestPostgres};
 
-    fn server() -> &'static TestPostgres {
-        static SERVER: OnceLock<TestPostgres> = OnceLock::new();
-        SERVER.get_or_init(|| TestPostgres::start_with_locale("de-DE-u-kn-true"))
-    }
-
-    rowhouse_store::conformance_suite!(Postgres::new(server()));
+    rowhouse_store::conformance_suite!(Postgres::new(TestPostgres::shared_with_locale()));
 }

@@ -462,7 +462,7 @@ mod any_locale {
 
 mod icu_locale {
     checks! {
-        crate::common::icu_server();
+        rowhouse_testkit::TestPostgres::shared_with_locale();
         texts_of_any_language keys_and_timestamps functions functions_of_keys random_filters
     }
 }

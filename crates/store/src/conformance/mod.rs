@@ -12,6 +12,7 @@ use crate::Store;
 use async_trait::async_trait;
 use rowhouse_env::SimulatedClock;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 pub mod accounts;
@@ -370,15 +371,24 @@ macro_rules! conformance_suite {
         pub const PROMISES: &[Promise] = &[$(
             Promise { name: stringify!($name), scope: Scope::$scope, sentence: $sentence },
         )*];
+
+        /// The test of each promise, compiled here once and not again in the tests of every engine.
+        pub mod promise {
+            use super::{Engine, Outcome};
+            $(
+                #[doc = $sentence]
+                pub fn $name(engine: &dyn Engine) -> Outcome<'_> {
+                    Box::pin(super::$module::$name(engine))
+                }
+            )*
+        }
     };
     (@tests { $engine:expr } $($scope:ident $module:ident :: $name:ident $sentence:literal;)*) => {
         $(
             #[doc = $sentence]
             #[test]
             fn $name() {
-                $crate::conformance::run(|| $engine, |engine| async move {
-                    $crate::conformance::$module::$name(&engine).await
-                });
+                $crate::conformance::run(|| $engine, $crate::conformance::promise::$name);
             }
         )*
     };
@@ -393,9 +403,7 @@ macro_rules! conformance_suite {
         #[test]
         #[ignore = $needs]
         fn $name() {
-            $crate::conformance::run(|| $engine, |engine| async move {
-                $crate::conformance::$module::$name(&engine).await
-            });
+            $crate::conformance::run(|| $engine, $crate::conformance::promise::$name);
         }
     };
     (@one $scope:ident $($rest:tt)*) => {};
@@ -407,16 +415,15 @@ macro_rules! conformance_suite {
 
 conformance_suite! { @list table {} }
 
+/// A test under way.
+pub type Outcome<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// Runs one test of the suite on a runtime of its own, so that an engine's test file needs none.
-pub fn run<E, F>(engine: impl FnOnce() -> E, test: impl FnOnce(E) -> F)
-where
-    E: Engine,
-    F: Future<Output = ()>,
-{
+pub fn run<E: Engine>(engine: impl FnOnce() -> E, test: fn(&dyn Engine) -> Outcome<'_>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
         .build()
         .expect("a runtime can be made");
-    runtime.block_on(async { test(engine()).await });
+    runtime.block_on(async { test(&engine()).await });
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use rowhouse_env::{Clock, SimulatedClock};
 use rowhouse_query::index::{IndexKeys, entry};
 use rowhouse_store::conformance::fixture::scan_all;
-use rowhouse_store::conformance::{Engine, random, run};
+use rowhouse_store::conformance::{Engine, promise, run};
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{
     Account, AccountId, Batch, Built, Changes, ChangesWanted, Command, Committed, Condition,
@@ -491,9 +491,7 @@ fn is_found(fault: Fault) -> bool {
     let start = Timestamp::parse_iso("2026-01-01T00:00:00Z").expect("a date");
     let engine = move || Faults { clock: Arc::new(SimulatedClock::new(start)), fault };
     let run = move || {
-        run(engine, |engine| async move {
-            random::behaves_as_the_model(&engine).await;
-        });
+        run(engine, promise::behaves_as_the_model);
     };
     // One run may miss what takes several steps to show; an engine is run again with every change of it.
     let runs = if matches!(fault, Fault::None) { 1 } else { 6 };

@@ -6,21 +6,14 @@ use rowhouse_env::{Clock, SystemClock, SystemRandom};
 use rowhouse_query::Filter;
 use rowhouse_store::{AccountId, Conflict, NewAccount, Placement, Store, StoreError, TableId};
 use rowhouse_store_postgres::{Durability, OpenError, Options, PostgresStore};
-use rowhouse_testkit::TestPostgres;
 use rowhouse_types::TableName;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 #[allow(unused_imports, reason = "every test file uses a part of it")]
 pub(crate) use rowhouse_store::conformance::fixture::{
     command, commit, key, n, number, page, put, record, scan_all, scan_of, write,
 };
-
-/// Where texts sort and compare by the rules of a language.
-pub(crate) fn icu_server() -> &'static TestPostgres {
-    static SERVER: OnceLock<TestPostgres> = OnceLock::new();
-    SERVER.get_or_init(|| TestPostgres::start_with_locale("de-DE-u-kn-true"))
-}
 
 /// Runs a test on a runtime of its own.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {

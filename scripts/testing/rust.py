@@ -1,0 +1,94 @@
+"""The tests of the crates: each is a process of its own, so that its time is known and those that wait share the machine."""
+import functools
+import json
+import re
+import subprocess
+
+from schedule import Task
+
+BUILD = "build tests"
+BEFORE = {"rust": ("setup postgres",), "binary": ("setup postgres", "setup python")}
+COMMAND = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
+
+# What is known of tests by their name, `crate: module::test`. The first rule that fits decides.
+#
+# Tests that measure time, or that load or fill the machine on purpose: one at a time, with the release build, after all others.
+ALONE = re.compile(r"testkit: (start::|large_pages::|overload|full_disk::)|loadgen: (smoke|postgres|pair)::|store-postgres: (lanes::reads_share|selects::only_what)")
+# Long proofs of what survives: with the release build, because more happens between two kills.
+CRASH = re.compile(r"testkit: (kill|queue_kill|power|history|postgres_kill|postgres_queue_kill|postgres_standby)::")
+# The contract once more where text sorts by the rules of a language. `make test` runs what compares or sorts text.
+LOCALE = re.compile(r"store-postgres: conformance::icu_locale::")
+TEXT = re.compile(r"icu_locale::(scan_|functions_|next_is|order|sort|index|lookup|walk|unique|select|random|queries_|count|page)")
+# The longest, in seconds: they start first. Everything else takes less than three.
+LONG = ((re.compile(r"store-postgres: .*(behaves_as_the_model|walk_is_in_the_order|lookup_finds_what)"), 60),
+        (re.compile(r"testkit: (pages|transfer|restore_table|backup|postgres_serve|changes|expire|indexes)::"), 20),
+        (re.compile(r"store-postgres: (faults|servers|lanes|queues|load)::"), 10),
+        (re.compile(r"random"), 8),
+        (re.compile(r"store-postgres:"), 3))
+# Tests that use the ports of the documentation.
+PORTS = re.compile(r"testkit: pages::")
+
+
+def build(work):
+    """The task that compiles all tests; the tests come after it."""
+    return Task("build", BUILD, COMMAND, work.root, work.log("build-tests"), build=True, locks=frozenset(["cargo"]),
+                minutes=40)
+
+
+def programs(log):
+    """What cargo built: crate, kind and path of each test program, and the path of the debug server."""
+    found, server = [], None
+    for line in log.splitlines():
+        if not line.startswith('{"reason":"compiler-artifact"'):
+            continue
+        artifact = json.loads(line)
+        if not artifact["executable"]:
+            continue
+        crate = re.search(r"/crates/([\w-]+)#|/crates/([\w-]+)/?\"?$|path\+file://.*/([\w-]+)#", artifact["package_id"])
+        crate = next(group for group in crate.groups() if group)
+        target = artifact["target"]
+        if artifact["profile"]["test"]:
+            manifest = artifact["manifest_path"].rpartition("/")[0]
+            found.append((crate, target["kind"][0], manifest, artifact["executable"]))
+        elif target["name"] == "rowhouse":
+            server = artifact["executable"]
+    return found, server
+
+
+def names(program, *options):
+    listed = subprocess.run([program, "--list", "--format=terse", *options], capture_output=True, text=True, check=True)
+    return [line.removesuffix(": test") for line in listed.stdout.splitlines() if line.endswith(": test")]
+
+
+def count(text):
+    """One test ran, and this is how it ended."""
+    if re.search(r"(?m)^test result: ok\. 1 passed; 0 failed", text):
+        return [1, 0, 0]
+    return [0, 1, 0]
+
+
+def tests(work, built, wanted, release, rounds):
+    """A task for each test that the lane wants; and how many tests the lane leaves out by suite."""
+    found, debug = programs(built.log.read_text(errors="replace"))
+    tasks, skipped = [], {}
+    for crate, kind, manifest, program in found:
+        suite = "binary" if crate == "testkit" else "rust"
+        ignored = set(names(program, "--ignored"))
+        for test in names(program):
+            name = f"{crate}: {test}"
+            if test in ignored:
+                skipped[suite] = skipped.get(suite, 0) + 1
+                continue
+            if not wanted(name):
+                continue
+            optimised = release and (ALONE.search(name) or CRASH.search(name))
+            alone = bool(ALONE.search(name))
+            tasks.append(Task(
+                suite, name, [program, "--exact", test, "--nocapture", "--test-threads=1"], manifest,
+                work.log("tests/" + re.sub(r"[^\w.-]+", "-", name)),
+                env={"ROWHOUSE_BIN": str(release) if optimised else debug, "CARGO_MANIFEST_DIR": manifest} | rounds,
+                needs=(*BEFORE[suite], *(["build release"] if optimised else [])), alone=alone,
+                locks=frozenset(["ports"]) if PORTS.search(name) else frozenset(),
+                weight=next((seconds for rule, seconds in ((CRASH, 30), *LONG) if rule.search(name)), 1),
+                count=count))
+    return tasks, skipped
