@@ -162,7 +162,7 @@ class Suite:
                 assert status == 0, log.read()
         finally:
             for log, process in builds:
-                process.kill()
+                process.terminate()
                 process.wait()
                 log.close()
         self.say(f"built {'twice' if twice else 'once'} in {time.monotonic() - began:.1f} s")
