@@ -13,7 +13,7 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run check test verify lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist loadgen
+.PHONY: help run check test verify lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist dist-test loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -130,3 +130,10 @@ overload: loadgen
 
 dist:
 	scripts/dist $(ARGS)
+
+# The packages of the dist build; `make test` does the same with the release build.
+dist-test:
+	scripts/setup python
+	scripts/setup debootstrap
+	cargo build --locked --profile dist -p rowhouse-cli
+	.work/venv/bin/python tests/dist/run.py --binary target/dist/rowhouse

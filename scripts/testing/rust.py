@@ -13,7 +13,7 @@ COMMAND = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-fo
 # What is known of tests by their name, `crate: module::test`. The first rule that fits decides.
 #
 # Tests that measure time, or that load or fill the machine on purpose: one at a time, with the release build, after all others.
-ALONE = re.compile(r"testkit: (start::|large_pages::|overload|full_disk::)|loadgen: (smoke|postgres|pair)::|store-postgres: (lanes::reads_share|selects::only_what)")
+ALONE = re.compile(r"testkit: (start::|large_pages::|overload|full_disk::)|loadgen: (smoke|postgres|pair)::|store-postgres: (lanes::reads_share)")
 # Long proofs of what survives: with the release build, because more happens between two kills.
 CRASH = re.compile(r"testkit: (kill|queue_kill|power|history|postgres_kill|postgres_queue_kill|postgres_standby)::")
 # The contract once more where text sorts by the rules of a language. `make test` runs what compares or sorts text.

@@ -92,7 +92,7 @@ class Suites:
             "readme", [self.python, self.root / "tests" / "sdk" / "readme" / "run.py"], last_line_counts,
             ("setup python", "setup js"), locks=frozenset(["ports"]))
         tasks["dist"] = self.drive(
-            "dist", [self.python, self.root / "tests" / "dist" / "run.py"], last_line_counts, ("setup python", "setup packages"), weight=90)
+            "dist", [self.python, self.root / "tests" / "dist" / "run.py"], last_line_counts, ("setup python", "setup debootstrap"), weight=90)
         return tasks
 
     def conformance(self, suffix, before):

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// A server that takes longer to say whether it is ready is not.
+const READY_TIME: Duration = Duration::from_secs(3);
 /// Longest silence in the middle of a backup.
 const STREAM_TIME: Duration = Duration::from_mins(2);
 /// Longest head of an answer, in bytes.
@@ -49,6 +51,19 @@ pub(crate) struct AdminOptions {
 }
 
 impl AdminOptions {
+    /// Who asks that server what it tells everybody on this machine; with the token if there is one, because a listener with TLS
+    /// wants it for everything.
+    pub(crate) fn probe(&self) -> Result<AdminClient, Failure> {
+        let token = read_token(&self.token_file()).unwrap_or_default();
+        Ok(AdminClient { listener: parse_url(&self.admin)?, token })
+    }
+
+    fn token_file(&self) -> PathBuf {
+        let in_data =
+            || self.data.clone().unwrap_or_else(|| Config::default().data).join(ADMIN_TOKEN_FILE);
+        self.admin_token_file.clone().unwrap_or_else(in_data)
+    }
+
     /// Who asks that server.
     pub(crate) fn client(&self) -> Result<AdminClient, Failure> {
         if self.data.as_deref().is_some_and(DatabaseAddress::is_meant_by) {
@@ -58,10 +73,7 @@ impl AdminOptions {
                     .to_owned(),
             );
         }
-        let in_data =
-            || self.data.clone().unwrap_or_else(|| Config::default().data).join(ADMIN_TOKEN_FILE);
-        let token_file = self.admin_token_file.clone().unwrap_or_else(in_data);
-        AdminClient::new(&self.admin, &token_file)
+        AdminClient::new(&self.admin, &self.token_file())
     }
 }
 
@@ -99,6 +111,30 @@ impl AdminClient {
     /// Takes the URL of the admin listener and the file that holds a token.
     fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
         Ok(Self { listener: parse_url(url)?, token: read_token(token_file)? })
+    }
+
+    /// Whether the server takes requests.
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
+        let attempt = || -> io::Result<Vec<u8>> {
+            let mut stream = self.connect(READY_TIME)?;
+            let head = self.head("GET", "/readyz", "HTTP/1.1", "Connection: close\r\n");
+            stream.write_all(head.as_bytes())?;
+            read_head(&mut BufReader::new(stream))
+        };
+        let head = attempt().map_err(|error| self.silent(&error))?;
+        match status(&head) {
+            Some(200) => Ok(()),
+            Some(401 | 403) => Err(
+                "the server wants a token to answer: name its data directory (--data) or token file \
+                 (--admin-token-file)"
+                    .to_owned(),
+            ),
+            Some(503) => Err(format!(
+                "the server at {}:{} is running and takes no writes: read its log",
+                self.listener.host, self.listener.port
+            )),
+            _ => Err(self.stranger()),
+        }
     }
 
     /// Sends a request and returns the JSON of a successful answer; `Null` if it has none.
@@ -215,11 +251,11 @@ impl AdminClient {
     fn head(&self, method: &str, path: &str, version: &str, headers: &str) -> String {
         let Listener { host, port, .. } = &self.listener;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        format!(
-            "{method} {path} {version}\r\nHost: {host}:{port}\r\nAuthorization: Bearer {}\r\n\
-             {headers}\r\n",
-            self.token
-        )
+        let token = match self.token.as_str() {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        };
+        format!("{method} {path} {version}\r\nHost: {host}:{port}\r\n{token}{headers}\r\n")
     }
 
     fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Vec<u8>> {

@@ -13,6 +13,7 @@ mod cluster;
 mod copy;
 mod explain;
 mod export;
+mod health;
 mod import;
 mod index;
 mod output;
@@ -52,6 +53,7 @@ enum Command {
     Backup(backup::BackupCommand),
     Restore(restore::RestoreCommand),
     Check(check::Check),
+    Health(health::Health),
     Export(export::ExportCommand),
     Import(Box<import::ImportCommand>),
     Copy(copy::CopyCommand),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Check(check) => check.run(),
+        Command::Health(health) => health.run(),
         Command::Export(export) => export.run(),
         Command::Import(import) => import.run(),
         Command::Copy(copy) => copy.run(),

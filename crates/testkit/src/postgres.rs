@@ -160,9 +160,10 @@ impl TestPostgres {
         psql(&self.url(database), sql).unwrap_or_else(|reason| panic!("{sql}: {reason}"))
     }
 
-    /// Where it listens on 127.0.0.1; the same for all its life.
+    /// Where it listens; the same for all its life.
     pub fn port(&self) -> u16 {
-        self.own().port
+        let port = self.address.before.rsplit(':').next().and_then(|port| port.parse().ok());
+        port.expect("the address of a server for tests has its port")
     }
 
     /// The process that all its others are children of.

@@ -11,6 +11,7 @@ mod changes_load;
 mod citus;
 mod expire;
 mod full_disk;
+mod health;
 mod history;
 mod indexes;
 mod kill;
