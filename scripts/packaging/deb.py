@@ -8,7 +8,7 @@ import tempfile
 from . import archive
 from .archive import Entry
 from .binary import run
-from .release import MAINTAINER, PackagingError, read, user_docs
+from .release import MAINTAINER, NOTICES, PackagingError, read, user_docs
 
 HERE = pathlib.Path(__file__).resolve().parent / "debian"
 DOCS = "usr/share/doc/rowhouse"
@@ -30,6 +30,7 @@ def build(release, binary, glibc, libgcc):
         Entry("usr/lib/systemd/system/rowhouse.service", unit()),
         Entry(CONFIG, read("deploy/rowhouse.toml")),
         Entry(f"{DOCS}/copyright", fill("copyright", values)),
+        Entry(f"{DOCS}/{NOTICES}", release.notices),
         Entry(f"{DOCS}/changelog.gz", archive.gz(fill("changelog", values))),
         *(Entry(f"{DOCS}/{name}", data) for name, data in user_docs()),
     ]

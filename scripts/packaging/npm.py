@@ -3,7 +3,7 @@ import json
 
 from . import archive
 from .archive import Entry
-from .release import LICENSE, SUMMARY, read
+from .release import LICENSE, NOTICES, SUMMARY, read
 
 README = f"""# Rowhouse
 
@@ -24,7 +24,7 @@ def build(release, binary):
         "homepage": release.homepage,
         "license": LICENSE,
         "bin": {"rowhouse": "bin/rowhouse"},
-        "files": ["bin/rowhouse"],
+        "files": ["bin/rowhouse", NOTICES],
         "os": ["linux"],
         "cpu": [release.architecture.npm],
         "libc": ["glibc"],
@@ -33,6 +33,7 @@ def build(release, binary):
         Entry("package/package.json", (json.dumps(manifest, indent=2) + "\n").encode()),
         Entry("package/bin/rowhouse", binary, 0o755),
         Entry("package/LICENSE", read("LICENSE")),
+        Entry(f"package/{NOTICES}", release.notices),
         Entry("package/README.md", README.encode()),
     ]
     # npm packages have no entries for directories.

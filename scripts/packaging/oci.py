@@ -12,7 +12,7 @@ import time
 from . import archive
 from .archive import Entry, directory
 from .binary import shared_libraries
-from .release import LICENSE, SUMMARY, PackagingError, read
+from .release import LICENSE, NOTICES, SUMMARY, PackagingError, read
 
 UID = 10001                     # as in deploy/Dockerfile: files in volumes keep their owner
 COMMAND = "/usr/bin/rowhouse"
@@ -27,7 +27,7 @@ NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
 
 def build(release, binary, binary_path):
     layers = [archive.tar(archive.with_parents(entries), release.epoch)
-              for entries in (base(binary_path), server(binary))]
+              for entries in (base(binary_path), server(release, binary))]
     blobs = {}
 
     def blob(media_type, data):
@@ -118,9 +118,10 @@ def base(binary_path):
             yield Entry(str(notice).lstrip("/"), notice.read_bytes())
 
 
-def server(binary):
+def server(release, binary):
     yield Entry(COMMAND.lstrip("/"), binary, 0o755)
     yield Entry("usr/share/doc/rowhouse/LICENSE", read("LICENSE"))
+    yield Entry(f"usr/share/doc/rowhouse/{NOTICES}", release.notices)
 
 
 def debian_package(source):

@@ -6,6 +6,8 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUMMARY = "A table and queue server that speaks the Azure Table and Queue storage protocols"
 LICENSE = "Apache-2.0"
+# The file with the licences of the third-party code in the binary.
+NOTICES = "THIRD-PARTY-NOTICES.txt"
 MAINTAINER = "Rowhouse maintainers <rowhouse@example.org>"
 # Directories of docs/ that are for developers.
 DEVELOPER_DOCS = {"design", "lab"}
@@ -37,6 +39,7 @@ class Release:
     architecture: Architecture
     epoch: int                  # the time of everything in the packages, in seconds since 1970
     out: pathlib.Path
+    notices: bytes              # the content of NOTICES
 
     @property
     def stem(self):

@@ -1,11 +1,11 @@
 """The tar archive: everything in one directory, to be unpacked anywhere."""
 from . import archive
 from .archive import Entry
-from .release import read, user_docs
+from .release import NOTICES, read, user_docs
 
 
 def build(release, binary):
-    files = {"rowhouse": binary, "LICENSE": read("LICENSE"), **dict(user_docs())}
+    files = {"rowhouse": binary, "LICENSE": read("LICENSE"), NOTICES: release.notices, **dict(user_docs())}
     # Where docs/operating/install.md expects them, so its commands work in the unpacked directory.
     for name in ("deploy/rowhouse.service", "deploy/rowhouse.toml"):
         files[name] = read(name)

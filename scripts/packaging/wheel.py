@@ -5,7 +5,7 @@ import io
 import time
 import zipfile
 
-from .release import LICENSE, SUMMARY, read
+from .release import LICENSE, NOTICES, SUMMARY, read
 
 DESCRIPTION = f"""# Rowhouse
 
@@ -24,13 +24,14 @@ def build(release, binary, glibc):
     name = f"rowhouse-{release.python_version}"
     tag = f"py3-none-manylinux_{glibc[0]}_{glibc[1]}_{release.architecture.name}"
     info = f"{name}.dist-info"
-    metadata = (f"Metadata-Version: 2.1\nName: rowhouse\nVersion: {release.python_version}\nSummary: {SUMMARY}\n"
-                f"Home-page: {release.homepage}\nLicense: {LICENSE}\nRequires-Python: >=3.8\n"
+    metadata = (f"Metadata-Version: 2.4\nName: rowhouse\nVersion: {release.python_version}\nSummary: {SUMMARY}\n"
+                f"Home-page: {release.homepage}\nLicense: {LICENSE}\nLicense-File: LICENSE\nLicense-File: {NOTICES}\nRequires-Python: >=3.8\n"
                 f"Description-Content-Type: text/markdown\n\n{DESCRIPTION}")
     about = f"Wheel-Version: 1.0\nGenerator: rowhouse-dist\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files = {
         f"{name}.data/scripts/rowhouse": binary,
-        f"{info}/LICENSE": read("LICENSE"),
+        f"{info}/licenses/LICENSE": read("LICENSE"),
+        f"{info}/licenses/{NOTICES}": release.notices,
         f"{info}/METADATA": metadata.encode(),
         f"{info}/WHEEL": about.encode(),
     }

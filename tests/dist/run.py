@@ -10,8 +10,10 @@ Without --binary it packages ROWHOUSE_BIN, or target/dist/rowhouse. The Debian p
 import argparse
 import base64
 import csv
+import email
 import hashlib
 import http.client
+import io
 import json
 import os
 import pathlib
@@ -37,6 +39,7 @@ from server import ACCOUNT, KEY  # noqa: E402  (the path above is what makes it 
 FIRST_REQUEST_SECONDS = 10      # from the end of the installation
 STOP_SECONDS = 5                # from SIGTERM to the end of the server
 COMMAND_SECONDS = 180          # on a machine that is busy with other tests
+NOTICES = "THIRD-PARTY-NOTICES.txt"
 DEBIAN = ROOT / ".work" / "debian-bookworm.tar"
 # Any free ports: other servers may run on this machine.
 PORTS = ("--table-port=0", "--queue-port=0", "--admin-port=0")
@@ -188,6 +191,82 @@ class Suite:
         output = run(ROOT / "scripts" / "dist", "--binary", large, "--out", place / "out", status=1)
         assert "the limit is 25,000,000" in output, output
         assert not list((place / "out").glob("*")), "files were written"
+
+    def test_notices(self):
+        """Every package contains the same licence notices, at the place that its format gives them."""
+        with tarfile.open(self.package("*.tar.gz")) as archive:
+            [top] = {name.split("/")[0] for name in archive.getnames()}
+            found = {"tar": archive.extractfile(f"{top}/{NOTICES}").read()}
+        deb = subprocess.run(["dpkg-deb", "--fsys-tarfile", self.package("*.deb")], check=True, stdout=subprocess.PIPE,
+                             timeout=COMMAND_SECONDS).stdout
+        with tarfile.open(fileobj=io.BytesIO(deb)) as archive:
+            found["deb"] = archive.extractfile(f"./usr/share/doc/rowhouse/{NOTICES}").read()
+        with zipfile.ZipFile(self.package("*.whl")) as archive:
+            [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            licences = metadata.replace("METADATA", "licenses/")
+            found["wheel"] = archive.read(licences + NOTICES)
+            named = email.message_from_bytes(archive.read(metadata)).get_all("License-File")
+            assert sorted(licences + name for name in named) == sorted(n for n in archive.namelist() if n.startswith(licences)), named
+        with tarfile.open(self.package("*.tgz")) as archive:
+            found["npm"] = archive.extractfile(f"package/{NOTICES}").read()
+        config, layers = self.read_image()
+        with tarfile.open(fileobj=layer_file(layers[-1], config["rootfs"]["diff_ids"][-1])) as archive:
+            found["oci"] = archive.extractfile(f"usr/share/doc/rowhouse/{NOTICES}").read()
+
+        text = found["tar"].decode()
+        assert [kind for kind in found if found[kind] != found["tar"]] == [], "the packages have different notices"
+        missing = [name for name in ("rustls", "rusqlite", "tokio") if not re.search(rf"(?m)^{name} \d", text)]
+        assert not missing, f"the notices do not name {missing}"
+        assert "SQLite C library" in text and "For Zstandard software" in text and "on crates.io" in text
+        assert not re.search(r"(?m)^rowhouse-", text), "a crate of this workspace is listed"
+        assert str(ROOT) not in text and "/registry/src/" not in text, "a path of this machine is in the notices"
+        self.say(f"notices: {len(text):,} characters")
+
+    def test_notices_faults(self):
+        """What `scripts/dist` prints where cargo is missing or fails, and what it writes for crates without licence files."""
+        place = self.directory("notices")
+        sources, bin_directory = place / "sources", place / "bin"
+        bin_directory.mkdir()
+
+        def dist():
+            output = run(sys.executable, ROOT / "scripts" / "dist", "--binary", self.binary, "--out", place / "out", status=1,
+                         env=clean_env(PATH=str(bin_directory)))
+            assert output.startswith("scripts/dist: ") and "Traceback" not in output, output
+            assert not (place / "out").exists(), "files were written"
+            return output
+
+        def fake_cargo(metadata, tree):
+            """Both arguments are shell commands."""
+            cargo = bin_directory / "cargo"
+            cargo.write_text(f'#!/bin/sh\nif [ "$1" = metadata ]; then {metadata}; else {tree}; fi\n')
+            cargo.chmod(0o755)
+
+        def echo(packages):
+            listed = [{"id": name, "name": name, "version": "1.0.0", "license": licence, "source": "registry+x",
+                       "manifest_path": str(sources / name / "Cargo.toml")} for name, licence in packages.items()]
+            return f"echo '{json.dumps({'packages': listed, 'workspace_members': ['rowhouse-cli']})}'"
+
+        assert "cargo is not installed" in dist()
+        fake_cargo("echo no lock file >&2; exit 101", "exit 0")
+        output = dist()
+        assert "`cargo metadata" in output and "status 101" in output and "no lock file" in output, output
+        fake_cargo("exit 0", "exit 0")
+        assert "`cargo metadata` printed no JSON" in dist()
+        fake_cargo(echo({}), "echo 'plain v1.0.0'")
+        assert "`cargo tree` lists plain 1.0.0, and `cargo metadata` does not" in dist()
+        packages = {"plain": "MIT", "copyleft": "MPL-2.0", "rowhouse-cli": "Apache-2.0"}
+        fake_cargo(echo(packages), "; ".join(f"echo '{name} v1.0.0'" for name in packages))
+        assert "the source of copyleft 1.0.0 is not on this machine" in dist()
+
+        for name in packages:
+            (sources / name).mkdir(parents=True)
+        (sources / "copyleft" / "LICENCE.md").write_bytes(b"one\r\ntext\r\n")
+        text = run(sys.executable, "-B", "-c", "from packaging import notices; print(notices.collect().decode())",
+                   cwd=ROOT / "scripts", env=clean_env(PATH=str(bin_directory)))
+        assert "\nplain 1.0.0\n    licence: MIT\n    texts: none, its source has no licence file\n" in text, text
+        assert "source code: the crate copyleft, version 1.0.0, on crates.io" in text, text
+        assert "Text 1, of copyleft 1.0.0 (LICENCE.md)" in text and "\none\ntext\n" in text, text
+        assert "rowhouse-cli" not in text and "Text 2" not in text, text
 
     def test_debug_file(self):
         debug = self.package("*.debug")
