@@ -8,7 +8,7 @@ from schedule import Task
 
 BUILD = "build tests"
 BEFORE = {"rust": ("setup postgres",), "binary": ("setup postgres", "setup python")}
-COMMAND = ["cargo", "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
+COMMAND = ["cargo", "test", "--locked", "--workspace", "--no-run", "--timings", "--message-format=json-render-diagnostics"]
 
 # What is known of tests by their name, `crate: module::test`. The first rule that fits decides.
 #
@@ -18,7 +18,8 @@ ALONE = re.compile(r"testkit: (start::|large_pages::|overload|full_disk::)|loadg
 CRASH = re.compile(r"testkit: (kill|queue_kill|power|history|postgres_kill|postgres_queue_kill|postgres_standby)::")
 # The contract once more where text sorts by the rules of a language. `make test` runs what compares or sorts text.
 LOCALE = re.compile(r"store-postgres: conformance::icu_locale::")
-TEXT = re.compile(r"icu_locale::(scan_|functions_|next_is|order|sort|index|lookup|walk|unique|select|random|queries_|count|page)")
+TEXT = re.compile(r"icu_locale::(scan_|functions_|next_is|sort|lookup|walk|index|unique|every_value|similar_keys|longest_keys|"
+                  r"table_names|tables_are_listed|queues_are_listed|what_is_selected)")
 # The longest, in seconds: they start first. Everything else takes less than three.
 LONG = ((re.compile(r"store-postgres: .*(behaves_as_the_model|walk_is_in_the_order|lookup_finds_what)"), 60),
         (re.compile(r"testkit: (pages|transfer|restore_table|backup|postgres_serve|changes|expire|indexes)::"), 20),
@@ -68,7 +69,8 @@ def count(text):
 
 
 def tests(work, built, wanted, release, rounds):
-    """A task for each test that the lane wants; and how many tests the lane leaves out by suite."""
+    """A task for each test that the lane wants, and how many tests of each suite are ignored. Tests of the built server get the
+    release build if there is one, and otherwise the debug build."""
     found, debug = programs(built.log.read_text(errors="replace"))
     tasks, skipped = [], {}
     for crate, kind, manifest, program in found:
@@ -81,7 +83,7 @@ def tests(work, built, wanted, release, rounds):
                 continue
             if not wanted(name):
                 continue
-            optimised = release and (ALONE.search(name) or CRASH.search(name))
+            optimised = release and suite == "binary"
             alone = bool(ALONE.search(name))
             tasks.append(Task(
                 suite, name, [program, "--exact", test, "--nocapture", "--test-threads=1"], manifest,

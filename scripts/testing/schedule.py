@@ -17,7 +17,7 @@ CORES = os.cpu_count() or 1
 TESTS_MIN = 2 * CORES       # at the same time, however busy the machine is: most tests wait most of the time
 TESTS_MAX = 6 * CORES       # however idle it is
 START_EVERY = 0.04          # seconds: what was just started must show in the load before more is added
-TICK = 0.02                 # seconds
+TICK = 0.05                 # seconds
 
 
 @dataclasses.dataclass

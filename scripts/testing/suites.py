@@ -62,7 +62,7 @@ class Suites:
                     self.work.log(f"setup-{what}"), build=True)
 
     def release(self):
-        return Task("build", "build release", ["cargo", "build", "--locked", "--release", "-p", "rowhouse-cli"], self.root,
+        return Task("build", "build release", ["cargo", "build", "--locked", "--release", "--timings", "-p", "rowhouse-cli"], self.root,
                     self.work.log("build-release"), build=True, locks=CARGO, minutes=40)
 
     def lint(self):
