@@ -124,6 +124,8 @@ class Scheduler:
             return max(tests, key=lambda t: t.weight)
         if not self.running and not ready:
             alone = [t for t in self.waiting if self.done.issuperset(t.needs)]
+            if self.waiting and not alone:
+                raise ValueError(f"{self.waiting[0].title} needs what nobody provides: {self.waiting[0].needs}")
             return max(alone, key=lambda t: t.weight, default=None)
         return None
 
@@ -146,6 +148,7 @@ class Scheduler:
                 task.status = process.wait(timeout=task.minutes * 60)
             except subprocess.TimeoutExpired:
                 end_group(process)
+                process.wait()
                 task.status = 1
                 log.write(f"\nended after {task.minutes:g} minutes: it hangs\n".encode())
             except OSError as fault:

@@ -356,7 +356,7 @@ pub fn binary() -> PathBuf {
 
 /// Whether the binary was built for speed, as far as its path tells.
 pub fn is_release() -> bool {
-    binary().components().any(|part| part.as_os_str() == "release")
+    binary().components().any(|part| part.as_os_str() == "release" || part.as_os_str() == "dist")
 }
 
 /// The seed of a random test: `ROWHOUSE_SEED`, or a new one. Printed either way.
