@@ -1,6 +1,6 @@
 """The tests of the crates: each is a process of its own, so that its time is known and those that wait share the machine."""
-import functools
 import json
+import os
 import re
 import subprocess
 
@@ -14,8 +14,10 @@ COMMAND = ["cargo", "test", "--locked", "--workspace", "--no-run", "--timings", 
 #
 # Tests that measure time, or that load or fill the machine on purpose: one at a time, with the release build, after all others.
 ALONE = re.compile(r"testkit: (start::|large_pages::|overload|full_disk::)|loadgen: (smoke|postgres|pair)::|store-postgres: (lanes::reads_share)")
-# Long proofs of what survives: with the release build, because more happens between two kills.
+# Proofs of what survives: they load both processors for as long as they run, so one at a time, and with few rounds.
 CRASH = re.compile(r"testkit: (kill|queue_kill|power|history|postgres_kill|postgres_queue_kill|postgres_standby)::")
+ROUNDS = {"ROWHOUSE_KILL_ROUNDS": "8", "ROWHOUSE_QUEUE_KILL_ROUNDS": "8", "ROWHOUSE_HISTORY_ROUNDS": "8", "ROWHOUSE_POWER_ROUNDS": "6",
+          "ROWHOUSE_POSTGRES_KILL_ROUNDS": "5", "ROWHOUSE_POSTGRES_QUEUE_KILL_ROUNDS": "5"}
 # The contract once more where text sorts by the rules of a language. `make test` runs what compares or sorts text.
 LOCALE = re.compile(r"store-postgres: conformance::icu_locale::")
 TEXT = re.compile(r"icu_locale::(scan_|functions_|next_is|sort|lookup|walk|index|unique|every_value|similar_keys|longest_keys|"
@@ -68,11 +70,12 @@ def count(text):
     return [0, 1, 0]
 
 
-def tests(work, built, wanted, release, rounds):
+def tests(work, built, wanted, release):
     """A task for each test that the lane wants, and how many tests of each suite are ignored. Tests of the built server get the
     release build if there is one, and otherwise the debug build."""
     found, debug = programs(built.log.read_text(errors="replace"))
     tasks, skipped = [], {}
+    rounds = {name: value for name, value in ROUNDS.items() if name not in os.environ}
     for crate, kind, manifest, program in found:
         suite = "binary" if crate == "testkit" else "rust"
         ignored = set(names(program, "--ignored"))
@@ -90,7 +93,7 @@ def tests(work, built, wanted, release, rounds):
                 work.log("tests/" + re.sub(r"[^\w.-]+", "-", name)),
                 env={"ROWHOUSE_BIN": str(release) if optimised else debug, "CARGO_MANIFEST_DIR": manifest} | rounds,
                 needs=(*BEFORE[suite], *(["build release"] if optimised else [])), alone=alone,
-                locks=frozenset(["ports"]) if PORTS.search(name) else frozenset(),
+                locks=frozenset(lock for lock, rule in (("ports", PORTS), ("load", CRASH)) if rule.search(name)),
                 weight=next((seconds for rule, seconds in ((CRASH, 30), *LONG) if rule.search(name)), 1),
                 count=count))
     return tasks, skipped
