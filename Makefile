@@ -22,11 +22,11 @@ help:
 	@echo 'make verify        the long proofs, noted in docs/lab/verify.md (PARTS="crash locale"; scripts/verify --list)'
 	@echo 'make lint          formatting and clippy, warnings denied'
 	@echo 'make audit         licences, sources, duplicates and advisories of the dependencies (deny.toml)'
-	@echo 'make conformance   compare with the live service: recordings and the Python SDK'"'"'s own tests'
+	@echo 'make conformance   recorded answers of Azure, and the Python SDK'"'"'s own tests'
 	@echo 'make sdk           the official Python and JavaScript SDKs against the built server'
 	@echo 'make crash         kill the server and cut its power under load (ROUNDS=20 kills, CUTS=20 each way, STORE=postgres)'
 	@echo 'make fuzz          fuzz every parser (FUZZ_SECONDS=60 for each)'
-	@echo 'make bench         compare with the peer and the practical limit; writes docs/performance.md'
+	@echo 'make bench         compare with Azurite and with a bare HTTP server; writes docs/performance.md'
 	@echo '                   STORE=postgres: with the same statements sent directly; docs/performance-postgres.md'
 	@echo 'make bench-quick   the same in under two minutes, for a first look'
 	@echo 'make bench-pair    compare two builds of the server, with quartiles (OLD=binary, NEW=binary, WORKLOADS="point insert")'
@@ -34,12 +34,12 @@ help:
 	@echo 'make latency       latencies at 60 % of the full rate, with verdicts (SECONDS=60 for each kind)'
 	@echo 'make soak          mixed load for hours: do memory, files and latencies stay flat (HOURS=2)'
 	@echo 'make scale         cost, memory and disk as data grows (ENTITIES=10000000)'
-	@echo 'make drill         backup and restore at size, beside a plain copy and while clients read (ENTITIES=10000000)'
+	@echo 'make drill         backup and restore at size, compared with a plain copy, and while clients read (ENTITIES=10000000)'
 	@echo 'make index         what an index saves a query, and costs others while it is built and kept (ENTITIES=1000000, STORE=postgres)'
 	@echo 'make queue         what a message costs in a full queue, and after many have passed (QUEUED=1000000, PASSED=5000000)'
 	@echo 'make archive       the worker of examples/archive, killed again and again, and its server (ROUNDS=20, STORE=postgres)'
 	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
-	@echo 'make overload      what healthy clients notice of thousands of others'
+	@echo 'make overload      the effect of thousands of other clients on healthy ones'
 	@echo 'make dist          packages of a release, in dist/: tar, deb, wheel, npm and a container image (ARGS="--only tar,deb")'
 
 run:
@@ -83,11 +83,13 @@ bench-quick:
 
 # ARGS="--at-most 1.02" makes it fail when NEW takes more CPU time, or when that cannot be shown.
 bench-pair:
-	@test -n "$(OLD)" || { echo 'make bench-pair: OLD=binary of the server to compare with is missing' >&2; exit 2; }
+	@test -x "$(OLD)" || { echo 'make bench-pair: OLD must name a binary of the server to compare with, not "$(OLD)"' >&2; exit 2; }
 	@$(MAKE) --no-print-directory loadgen
 	target/dist/loadgen pair --old $(OLD) $(if $(NEW),--new $(NEW)) $(WORKLOADS) $(ARGS)
 
-instructions: loadgen
+instructions:
+	@test -z "$(OLD)" || test -x "$(OLD)" || { echo 'make instructions: OLD="$(OLD)" is not a binary of the server' >&2; exit 2; }
+	@$(MAKE) --no-print-directory loadgen
 	scripts/setup valgrind
 	target/dist/loadgen instructions $(if $(OLD),--old $(OLD)) $(if $(NEW),--new $(NEW)) $(ARGS)
 

@@ -46,10 +46,14 @@ class Report:
         print("\n".join(early + lines[-SHOWN_LINES:]))
         print("---", flush=True)
 
-    def close(self, seconds):
-        """Prints the end; the exit status."""
+    def leave_out(self, suite, number):
+        """Tests of a suite that belong to another lane."""
+        self.lines.append(f"{suite}: {number} tests belong to another lane")
+
+    def close(self, seconds, wanted):
+        """Prints the end; the exit status. A suite that was wanted and of which nothing ran has failed."""
         total = [sum(suite["counts"][i] for suite in self.suites.values()) for i in range(3)]
-        print(f"\nCompilations and installations (side by side with tests): seconds")
+        print("\nCompilations and installations (side by side with tests): seconds")
         for name, took, _ in self.builds:
             print(f"  {took:6.0f}  {name}")
         print(f"\nThe {SLOWEST} slowest tests: seconds")
@@ -62,6 +66,10 @@ class Report:
         if total[1]:
             print("\nFailed:")
             print("\n".join(f"  {suite}: {name}" for name, suite, _, counts in self.tests if counts[1]))
+        empty = [name for name in wanted if not sum(self.suites.get(name, {"counts": [0]})["counts"])]
+        if empty or not total[0]:
+            print(f"\nFAILED: no test was run of {', '.join(empty) or 'any suite'}")
+            total[1] += 1
         print(f"\n{self.lane}: {seconds / 60:.1f} minutes")
         self.save(seconds)
         print("{} passed, {} failed, {} skipped".format(*total))

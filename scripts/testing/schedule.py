@@ -17,6 +17,7 @@ CORES = os.cpu_count() or 1
 TESTS_MIN = 2 * CORES       # at the same time, however busy the machine is: most tests wait most of the time
 TESTS_MAX = 6 * CORES       # however idle it is
 START_EVERY = 0.04          # seconds: what was just started must show in the load before more is added
+CLEAN_UP_SECONDS = 10       # for a task that is ended
 TICK = 0.05                 # seconds
 
 
@@ -69,13 +70,23 @@ class Scheduler:
     """Runs tasks until none is left; `on_end` hears of each that has ended or could not be started."""
 
     def __init__(self, tasks, env, on_end):
-        self.waiting, self.env, self.on_end = list(tasks), env, on_end
+        self.waiting, self.names, self.env, self.on_end = [], set(), env, on_end
+        self.add(tasks)
         self.running, self.done, self.failed = {}, set(), set()
         self.ended, self.load, self.last_start = queue.Queue(), Load(), 0.0
         self.processes = {}
 
+    def add(self, tasks):
+        """Refuses tasks that would wait for ever."""
+        self.names |= {task.name for task in tasks}
+        for task in tasks:
+            if missing := set(task.needs) - self.names:
+                raise ValueError(f"{task.title} needs what nobody provides: {', '.join(sorted(missing))}")
+        self.waiting += tasks
+
     def run(self):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: sys.exit(143))
         try:
             while self.waiting or self.running:
                 self.start_what_can()
@@ -86,14 +97,13 @@ class Scheduler:
                     continue
                 self.finish(task)
         finally:
-            for process in list(self.processes.values()):
-                end_group(process)
+            end_groups(list(self.processes.values()))
 
     def finish(self, task):
         del self.running[id(task)]
         (self.done if task.status == 0 else self.failed).add(task.name)
         if task.status == 0 and task.then:
-            self.waiting += task.then(task)
+            self.add(task.then(task))
         self.on_end(task)
 
     def start_what_can(self):
@@ -124,8 +134,6 @@ class Scheduler:
             return max(tests, key=lambda t: t.weight)
         if not self.running and not ready:
             alone = [t for t in self.waiting if self.done.issuperset(t.needs)]
-            if self.waiting and not alone:
-                raise ValueError(f"{self.waiting[0].title} needs what nobody provides: {self.waiting[0].needs}")
             return max(alone, key=lambda t: t.weight, default=None)
         return None
 
@@ -147,19 +155,21 @@ class Scheduler:
                 self.processes[id(task)] = process
                 task.status = process.wait(timeout=task.minutes * 60)
             except subprocess.TimeoutExpired:
-                end_group(process)
-                process.wait()
+                end_groups([process])
                 task.status = 1
                 log.write(f"\nended after {task.minutes:g} minutes: it hangs\n".encode())
-            except OSError as fault:
+            except Exception as fault:      # whatever it is: a task that never ends would hold up the run
                 task.status = 1
-                log.write(f"{fault}\n".encode())
+                log.write(f"{fault!r}\n".encode())
             self.processes.pop(id(task), None)
         task.seconds = time.monotonic() - task.began
-        task.counts = counts_of(task)
-        if task.counts[1] and not task.status:
-            task.status = 1
-        self.ended.put(task)
+        try:
+            task.counts = counts_of(task)
+            if task.counts[1] and not task.status:
+                task.status = 1
+        finally:
+            task.counts = task.counts or [0, 1, 0]
+            self.ended.put(task)
 
 
 def counts_of(task):
@@ -178,9 +188,14 @@ def counts_of(task):
     return counts
 
 
-def end_group(process):
-    """Ends a process and what it started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def end_groups(processes):
+    """Ends processes and what they started. They may clean up first: unmount, stop servers, remove directories."""
+    for number, seconds in ((signal.SIGTERM, CLEAN_UP_SECONDS), (signal.SIGKILL, 1)):
+        for process in processes:
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                pass
+        deadline = time.monotonic() + seconds
+        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+            time.sleep(0.05)

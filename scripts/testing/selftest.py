@@ -1,12 +1,20 @@
 #!/usr/bin/env python3
 """Does the runner report what happened? A runner that loses a failure would pass everything."""
+import argparse
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import os
 import pathlib
 import sys
 import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "testing"))
+import report  # noqa: E402
 import rust  # noqa: E402  (the path above is what makes them importable)
 import schedule  # noqa: E402
 import suites  # noqa: E402
@@ -73,6 +81,36 @@ class Runs(unittest.TestCase):
         ended = self.run_all(self.task("hangs", "sleep 60 & sleep 60", minutes=0.005))
         self.assertEqual(ended["hangs"].counts, [0, 1, 0])
         self.assertLess(time.monotonic() - began, 10)
+
+
+class Plans(unittest.TestCase):
+    """Every suite can be run by itself, in both lanes, with a binary of one's own and without: nothing waits for what nobody does."""
+
+    def test_every_suite_can_be_run_alone(self):
+        loader = importlib.machinery.SourceFileLoader("test_script", str(ROOT / "scripts" / "test"))
+        script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        loader.exec_module(script)
+        work = script.Work()
+        names = ["rust", "binary", "lint", *suites.Suites(work, pathlib.Path("server"), None).all()]
+        before = os.environ.pop("ROWHOUSE_BIN", None)
+        for suite in ([], *([name] for name in names)):
+            for lane in ("check", "test"):
+                for binary in ({}, {"ROWHOUSE_BIN": "/bin/true"}):
+                    os.environ.update(binary)
+                    tasks, _ = script.plan(argparse.Namespace(suites=suite, lane=lane, only=None), work, None)
+                    schedule.Scheduler(tasks, {}, None)
+                    os.environ.pop("ROWHOUSE_BIN", None)
+        if before:
+            os.environ["ROWHOUSE_BIN"] = before
+
+    def test_a_run_without_tests_has_failed(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            work = argparse.Namespace(root=pathlib.Path(folder), folder=pathlib.Path(folder))
+            self.assertEqual(report.Report(work, "test").close(1, []), 1)
+            some = report.Report(work, "test")
+            some.suite("rust")["counts"] = [5, 0, 0]
+            self.assertEqual(some.close(1, ["rust"]), 0)
+            self.assertEqual(some.close(1, ["rust", "binary"]), 1)
 
 
 if __name__ == "__main__":

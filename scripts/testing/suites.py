@@ -19,7 +19,8 @@ def last_line_counts(log):
 def cargo_counts(log):
     """Adds up the result lines of test programs."""
     found = re.findall(r"(?m)^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", log)
-    return [sum(int(line[i]) for line in found) for i in range(3)] if found else None
+    counts = [sum(int(line[i]) for line in found) for i in range(3)]
+    return counts if counts[0] else None
 
 
 def junit_counts(path):

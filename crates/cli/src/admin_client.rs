@@ -11,12 +11,16 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// A server that takes longer to say whether it is ready is not.
-const READY_TIME: Duration = Duration::from_secs(3);
+const READY_TIME: Duration = Duration::from_secs(4);
+/// What a server that is ready says.
+const READY: &[u8] = b"ready\n";
 /// Longest silence in the middle of a backup.
 const STREAM_TIME: Duration = Duration::from_mins(2);
 /// Longest head of an answer, in bytes.
@@ -51,11 +55,15 @@ pub(crate) struct AdminOptions {
 }
 
 impl AdminOptions {
-    /// Who asks that server what it tells everybody on this machine; with the token if there is one, because a listener with TLS
-    /// wants it for everything.
+    /// Who asks that server what it tells everybody on this machine. Only a listener with TLS wants the token for that, and only
+    /// it gets the token: while the server is down, somebody else may listen on its port.
     pub(crate) fn probe(&self) -> Result<AdminClient, Failure> {
-        let token = read_token(&self.token_file()).unwrap_or_default();
-        Ok(AdminClient { listener: parse_url(&self.admin)?, token })
+        let listener = parse_url(&self.admin)?;
+        let token = match listener.encrypted {
+            true => read_token(&self.token_file()).unwrap_or_default(),
+            false => String::new(),
+        };
+        Ok(AdminClient { listener, token })
     }
 
     fn token_file(&self) -> PathBuf {
@@ -113,17 +121,32 @@ impl AdminClient {
         Ok(Self { listener: parse_url(url)?, token: read_token(token_file)? })
     }
 
-    /// Whether the server takes requests.
-    pub(crate) fn ready(&self) -> Result<(), Failure> {
-        let attempt = || -> io::Result<Vec<u8>> {
+    /// Whether the server takes requests. Answers within [`READY_TIME`], whatever the other side does.
+    pub(crate) fn ready(self) -> Result<(), Failure> {
+        let late = self.late();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(self.ask_whether_ready()));
+        receiver.recv_timeout(READY_TIME).unwrap_or(Err(late))
+    }
+
+    fn ask_whether_ready(&self) -> Result<(), Failure> {
+        let attempt = || -> io::Result<(Vec<u8>, Vec<u8>)> {
             let mut stream = self.connect(READY_TIME)?;
             let head = self.head("GET", "/readyz", "HTTP/1.1", "Connection: close\r\n");
             stream.write_all(head.as_bytes())?;
-            read_head(&mut BufReader::new(stream))
+            let mut stream = BufReader::new(stream);
+            let head = read_head(&mut stream)?;
+            let mut body = vec![0; READY.len()];
+            let _ = stream.read_exact(&mut body);
+            Ok((head, body))
         };
-        let head = attempt().map_err(|error| self.silent(&error))?;
+        let (head, body) = attempt().map_err(|error| self.silent(&error))?;
+        // A listener of a service answers every request with an id.
+        if header(&head, "x-ms-request-id").is_some() {
+            return Err(self.stranger());
+        }
         match status(&head) {
-            Some(200) => Ok(()),
+            Some(200) if body == READY => Ok(()),
             Some(401 | 403) => Err(
                 "the server wants a token to answer: name its data directory (--data) or token file \
                  (--admin-token-file)"
@@ -135,6 +158,13 @@ impl AdminClient {
             )),
             _ => Err(self.stranger()),
         }
+    }
+
+    fn late(&self) -> Failure {
+        let Listener { host, port, .. } = &self.listener;
+        format!(
+            "the server at {host}:{port} did not answer in time: see whether it is overloaded or suspended"
+        )
     }
 
     /// Sends a request and returns the JSON of a successful answer; `Null` if it has none.
@@ -225,6 +255,13 @@ impl AdminClient {
     }
 
     fn silent(&self, error: &io::Error) -> Failure {
+        let Listener { host, port, .. } = &self.listener;
+        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            return self.late();
+        }
+        if self.listener.encrypted && error.to_string().contains("InvalidContentType") {
+            return format!("{host}:{port} does not speak TLS: name it with http:// in --admin");
+        }
         if self.listener.encrypted && error.kind() == io::ErrorKind::InvalidData {
             return format!(
                 "{}:{} cannot be trusted ({error}): name a file with the authority that vouches for \

@@ -46,8 +46,8 @@ pub(crate) struct Serve {
 const EXAMPLES: &str = "Examples:
   rowhouse serve
       A server for development, with the data in ./rowhouse-data.
-  rowhouse serve --ephemeral --table-port 0 --ready-file ready.json
-      A server for a test run: any free port, nothing is kept.
+  rowhouse serve --ephemeral --table-port 0 --admin-port 0 --ready-file ready.json
+      A server for a test run: any free ports, nothing is kept.
   rowhouse serve --data /srv/rowhouse --host 0.0.0.0 --development-account=false \\
       --tls-cert cert.pem --tls-key key.pem --master-key-file /etc/rowhouse.key
       A server for a network, with accounts made by 'rowhouse account create'.
