@@ -2,6 +2,7 @@
 import dataclasses
 import pathlib
 import re
+import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUMMARY = "A table and queue server that speaks the Azure Table and Queue storage protocols"
@@ -9,6 +10,7 @@ LICENSE = "Apache-2.0"
 # The file with the licences of the third-party code in the binary.
 NOTICES = "THIRD-PARTY-NOTICES.txt"
 MAINTAINER = "Rowhouse maintainers <rowhouse@example.org>"
+USER_FILES = ("README.md", "CHANGELOG.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy", "docs", "examples")
 # Directories of docs/ that are for developers.
 DEVELOPER_DOCS = {"design", "lab"}
 
@@ -67,9 +69,12 @@ def read(path):
 
 def user_docs():
     """Pairs of path and content: the pages for users, under the names they have in this repository."""
-    for name in ("README.md", "CHANGELOG.md", "SECURITY.md"):
-        yield name, read(name)
-    for path in sorted((ROOT / "docs").rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        if path.is_file() and parts[1] not in DEVELOPER_DOCS and not any(part.startswith(".") for part in parts):
-            yield "/".join(parts), path.read_bytes()
+    # Only what git tracks: who follows deploy/README.md has secrets there.
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *USER_FILES], cwd=ROOT, capture_output=True, text=True)
+    names = listed.stdout.split("\0")[:-1]
+    if listed.returncode or not names:
+        raise PackagingError(f"git does not list the pages to package: {listed.stderr.strip() or 'this is no checkout'}")
+    for name in sorted(names):
+        parts = name.split("/")
+        if (len(parts) == 1 or parts[1] not in DEVELOPER_DOCS) and not any(part.startswith(".") for part in parts):
+            yield name, read(name)

@@ -304,6 +304,10 @@ class Suite:
         wanted = {"LICENSE", "README.md", "deploy/rowhouse.service", "deploy/rowhouse.toml", "docs/operating/install.md"}
         assert wanted <= names, wanted - names
         assert not names & {"docs/lab", "docs/design"}, "pages for developers are in the archive"
+        broken = [(page, link) for page in names if page.endswith(".md")
+                  for link in re.findall(r"\]\(([^)#\s]+)", (binary.parent / page).read_text())
+                  if "://" not in link and os.path.normpath(os.path.join(os.path.dirname(page), link)) not in names]
+        assert not broken, broken
 
     def test_wheel(self):
         wheel, environment = self.package("*.whl"), self.scratch / "venv"
