@@ -59,9 +59,10 @@ impl AdminOptions {
     /// it gets the token: while the server is down, somebody else may listen on its port.
     pub(crate) fn probe(&self) -> Result<AdminClient, Failure> {
         let listener = parse_url(&self.admin)?;
-        let token = match listener.encrypted {
-            true => read_token(&self.token_file()).unwrap_or_default(),
-            false => String::new(),
+        let token = if listener.encrypted {
+            read_token(&self.token_file()).unwrap_or_default()
+        } else {
+            String::new()
         };
         Ok(AdminClient { listener, token })
     }

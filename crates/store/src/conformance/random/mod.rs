@@ -33,7 +33,6 @@ use rowhouse_types::{Direction, KeyRange, Timestamp};
 use std::sync::Arc;
 
 /// Runs the sequences; the first difference fails with its seed.
-#[expect(clippy::unused_async, reason = "every test of the suite has one form")]
 pub async fn behaves_as_the_model(engine: &dyn Engine) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = number("ROWHOUSE_SEED").unwrap_or_else(|| {
