@@ -55,7 +55,7 @@ pub(crate) struct AdminOptions {
 }
 
 impl AdminOptions {
-    /// Who asks that server what it tells everybody on this machine. Only a listener with TLS wants the token for that, and only
+    /// A client for what that server answers to everybody on this machine. Only a listener with TLS wants the token for that, and only
     /// it gets the token: while the server is down, somebody else may listen on its port.
     pub(crate) fn probe(&self) -> Result<AdminClient, Failure> {
         let listener = parse_url(&self.admin)?;
