@@ -171,7 +171,7 @@ rows; inserts go to a table of their own that is empty at the start of each pass
 measured is paused. Answers are asked for as the official SDKs do, with minimal metadata.
 
 {meanings}
-The figures of every pass are in `.work/bench/`. `target/dist/loadgen --help` tells what else can be measured: a single
+The figures of every pass are in `.work/bench/`. `target/dist/loadgen --help` shows what else it measures: a single
 workload on any server, bulk loading, the cost of size, overload.
 ",
         ratios = ratios(results).markdown(),
