@@ -2,24 +2,34 @@
 //!
 //! Nothing else in Rowhouse reads a wall clock or draws a random number. The real ones are [`SystemClock`]
 //! and [`SystemRandom`]; a test passes [`SimulatedClock`] and [`SeededRandom`], and one seed is the same
-//! run twice. Beside them, how a thread that can wait lets others go first, [`step_back`] and [`breathe`], and how much memory
-//! there is.
+//! run twice. [`boot_time`] is for leases. Beside them, how a thread that can wait lets others go first,
+//! [`step_back`] and [`breathe`], how long a task holds its thread ([`polls`]), and how much memory there is.
 
+mod boot;
 mod memory;
+pub mod polls;
 mod priority;
 
+pub use boot::boot_time;
 pub use memory::memory_bytes;
 pub use priority::{breathe, step_back};
 use rowhouse_types::{Guid, Timestamp};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The wall clock. May jump; who needs strictly rising times keeps a mark of their own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
+
+    /// How long this clock has run, from a start that means nothing. Only differences count: they are the time that has
+    /// passed, whatever the wall clock was set to meanwhile, and include the time that the machine was suspended.
+    fn elapsed(&self) -> Duration {
+        boot_time()
+    }
 }
 
 /// Chance, good enough for keys.
@@ -79,31 +89,65 @@ impl Random for SystemRandom {
     }
 }
 
-/// A clock that stands still until it is told otherwise.
+/// A clock that stands still until a test moves it.
 #[derive(Debug)]
-pub struct SimulatedClock(AtomicU64);
+pub struct SimulatedClock(Mutex<Simulated>);
+
+/// All in ticks.
+#[derive(Debug)]
+struct Simulated {
+    wall: u64,
+    /// The latest time that the wall clock has shown, leaving out [`SimulatedClock::jump`].
+    peak: u64,
+    elapsed: u64,
+}
 
 impl SimulatedClock {
     /// Starts at the given time.
     pub fn new(start: Timestamp) -> Self {
-        Self(AtomicU64::new(start.ticks()))
+        let start = start.ticks();
+        Self(Mutex::new(Simulated { wall: start, peak: start, elapsed: 0 }))
     }
 
-    /// Sets the clock, forwards or back.
+    /// Sets the clock, forwards or back. Time passes only as far as the new time is later than every time before it.
     pub fn set(&self, now: Timestamp) {
-        self.0.store(now.ticks(), Ordering::SeqCst);
+        let mut time = self.time();
+        time.wall = now.ticks();
+        time.elapsed += time.wall.saturating_sub(time.peak);
+        time.peak = time.peak.max(time.wall);
     }
 
-    /// Moves the clock forwards.
+    /// The latest time that it was set to.
+    pub fn latest(&self) -> Timestamp {
+        Timestamp::from_ticks(self.time().peak).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Sets the wall clock to a wrong time, or back to the right one: no time passes.
+    pub fn jump(&self, now: Timestamp) {
+        self.time().wall = now.ticks();
+    }
+
+    /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         let ticks = u64::try_from(by.as_nanos() / 100).unwrap_or(u64::MAX);
-        self.0.fetch_add(ticks, Ordering::SeqCst);
+        let mut time = self.time();
+        time.wall = time.wall.saturating_add(ticks);
+        time.elapsed = time.elapsed.saturating_add(ticks);
+        time.peak = time.peak.max(time.wall);
+    }
+
+    fn time(&self) -> MutexGuard<'_, Simulated> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for SimulatedClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_ticks(self.0.load(Ordering::SeqCst)).unwrap_or(Timestamp::MAX)
+        Timestamp::from_ticks(self.time().wall).unwrap_or(Timestamp::MAX)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.time().elapsed.saturating_mul(100))
     }
 }
 
@@ -167,5 +211,29 @@ mod tests {
         assert_eq!(clock.now(), clock.now());
         clock.advance(Duration::from_secs(2));
         assert_eq!(clock.now().seconds_from(Timestamp::EDM_MIN), 2);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_does_not_turn_time_back() {
+        let clock = SimulatedClock::new(Timestamp::EDM_MIN.plus_seconds(100));
+        let elapsed = || clock.elapsed().as_secs();
+        clock.set(Timestamp::EDM_MIN.plus_seconds(110));
+        assert_eq!(elapsed(), 10);
+        clock.set(Timestamp::EDM_MIN);
+        clock.set(Timestamp::EDM_MIN.plus_seconds(110));
+        assert_eq!(elapsed(), 10);
+        clock.jump(Timestamp::EDM_MIN.plus_seconds(1000));
+        assert_eq!((elapsed(), clock.now()), (10, Timestamp::EDM_MIN.plus_seconds(1000)));
+        clock.jump(Timestamp::EDM_MIN.plus_seconds(110));
+        clock.advance(Duration::from_secs(5));
+        assert_eq!((elapsed(), clock.now()), (15, Timestamp::EDM_MIN.plus_seconds(115)));
+    }
+
+    #[test]
+    fn the_system_clock_measures_what_passes() {
+        let (before, began) = (SystemClock.elapsed(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let passed = SystemClock.elapsed() - before;
+        assert!(Duration::from_millis(20) <= passed && passed <= began.elapsed(), "{passed:?}");
     }
 }

@@ -5,7 +5,7 @@ use crate::error::FilterError;
 use crate::evaluate::{self, Operand};
 use crate::index::condition;
 use crate::parser::{self, Dialect};
-use rowhouse_types::{Corrupt, Row, Value, ValueRef};
+use rowhouse_types::{Corrupt, KeyRange, Position, Row, Value, ValueRef};
 use std::convert::Infallible;
 use std::fmt;
 
@@ -109,6 +109,38 @@ impl Filter {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// The same filter for whoever sees only the partitions of this range: it says in addition that PartitionKey is one of
+    /// them. An index that begins with PartitionKey then has spans for it that hold no other partition.
+    pub fn within_partitions(&self, range: &KeyRange) -> Self {
+        let KeyRange { start, end } = range;
+        let compare = |comparison, partition: &str| Expr::Compare {
+            property: "PartitionKey".into(),
+            comparison,
+            literal: Value::String(partition.into()),
+        };
+        let mut parts = Vec::new();
+        let one = |end: &Position| *end <= Position::after_partition(&start.partition);
+        if end.as_ref().is_some_and(one) {
+            parts.push(compare(Comparison::Equal, &start.partition));
+        } else {
+            if !start.partition.is_empty() {
+                parts.push(compare(Comparison::GreaterThanOrEqual, &start.partition));
+            }
+            if let Some(end) = end {
+                let whole = end.row.is_empty();
+                let comparison =
+                    if whole { Comparison::LessThan } else { Comparison::LessThanOrEqual };
+                parts.push(compare(comparison, &end.partition));
+            }
+        }
+        match &self.root {
+            root if parts.is_empty() => return Self { root: root.clone() },
+            Expr::And(more) => parts.extend(more.iter().cloned()),
+            other => parts.push(other.clone()),
+        }
+        Self { root: Expr::And(parts) }
     }
 
     /// The tree, for engines that translate it.

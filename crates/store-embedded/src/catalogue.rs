@@ -24,9 +24,51 @@ pub(crate) struct Catalogue {
     table_ids: OrdMap<TableId, Arc<Table>>,
     queues: OrdMap<(AccountId, Box<str>), Arc<Queue>>,
     queue_ids: OrdMap<QueueId, Arc<Queue>>,
+    held: OrdMap<AccountId, Held>,
+    /// What all of it takes in memory, about.
+    bytes: u64,
 }
 
+/// How much an account has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) tables: u64,
+    pub(crate) queues: u64,
+}
+
+/// What an entry takes in the two maps that it is in, beside itself.
+const ENTRY_BYTES: usize = 256;
+
 impl Catalogue {
+    /// How many tables and queues an account has.
+    pub(crate) fn held(&self, account: AccountId) -> Held {
+        self.held.get(&account).copied().unwrap_or_default()
+    }
+
+    /// What everything takes in memory, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many tables and queues there are.
+    pub(crate) fn counts(&self) -> Held {
+        Held { tables: self.table_ids.len() as u64, queues: self.queue_ids.len() as u64 }
+    }
+
+    fn hold(&mut self, account: AccountId, change: impl FnOnce(&mut Held)) {
+        let mut held = self.held(account);
+        change(&mut held);
+        self.held.insert(account, held);
+    }
+
+    fn add_bytes(&mut self, entry: usize) {
+        self.bytes += (entry + ENTRY_BYTES) as u64;
+    }
+
+    fn take_bytes(&mut self, entry: usize) {
+        self.bytes -= (entry + ENTRY_BYTES) as u64;
+    }
+
     pub(crate) fn account(&self, name: &AccountName) -> Option<&Arc<Account>> {
         self.accounts.get(name)
     }
@@ -66,8 +108,13 @@ impl Catalogue {
 
     /// Adds a table or replaces the one of this id.
     pub(crate) fn put_table(&mut self, table: Arc<Table>) {
+        self.add_bytes(table.memory_bytes());
         self.tables.insert((table.account, table.name.folded()), Arc::clone(&table));
-        self.table_ids.insert(table.id, table);
+        let account = table.account;
+        match self.table_ids.insert(table.id, table) {
+            Some(before) => self.take_bytes(before.memory_bytes()),
+            None => self.hold(account, |held| held.tables += 1),
+        }
     }
 
     /// Changes what is said of a table that is there.
@@ -87,6 +134,8 @@ impl Catalogue {
     pub(crate) fn remove_table(&mut self, id: TableId) {
         if let Some(table) = self.table_ids.remove(&id) {
             self.tables.remove(&(table.account, table.name.folded()));
+            self.take_bytes(table.memory_bytes());
+            self.hold(table.account, |held| held.tables -= 1);
         }
     }
 
@@ -112,26 +161,38 @@ impl Catalogue {
 
     /// Adds a queue or replaces the one of this id.
     pub(crate) fn put_queue(&mut self, queue: Arc<Queue>) {
+        self.add_bytes(queue.memory_bytes());
         self.queues.insert((queue.account, queue.name.as_str().into()), Arc::clone(&queue));
-        self.queue_ids.insert(queue.id, queue);
+        let account = queue.account;
+        match self.queue_ids.insert(queue.id, queue) {
+            Some(before) => self.take_bytes(before.memory_bytes()),
+            None => self.hold(account, |held| held.queues += 1),
+        }
     }
 
     pub(crate) fn remove_queue(&mut self, id: QueueId) {
         if let Some(queue) = self.queue_ids.remove(&id) {
             self.queues.remove(&(queue.account, queue.name.as_str().into()));
+            self.take_bytes(queue.memory_bytes());
+            self.hold(queue.account, |held| held.queues -= 1);
         }
     }
 
     /// Adds an account or replaces the one of this id; names never change.
     pub(crate) fn put_account(&mut self, account: Arc<Account>) {
+        self.add_bytes(account.memory_bytes());
         self.accounts.insert(account.name.clone(), Arc::clone(&account));
-        self.account_ids.insert(account.id, account);
+        if let Some(before) = self.account_ids.insert(account.id, account) {
+            self.take_bytes(before.memory_bytes());
+        }
     }
 
     /// Removes an account; its tables and queues are removed one by one before.
     pub(crate) fn remove_account(&mut self, id: AccountId) {
         if let Some(account) = self.account_ids.remove(&id) {
             self.accounts.remove(&account.name);
+            self.take_bytes(account.memory_bytes());
+            self.held.remove(&id);
         }
     }
 

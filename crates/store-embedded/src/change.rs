@@ -28,6 +28,8 @@ pub(crate) enum Change {
         name: TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        /// Tables that the account may have.
+        most: u64,
     },
     DropTable(TableId),
     SetPolicies(TableId, Vec<StoredPolicy>),
@@ -42,14 +44,21 @@ pub(crate) enum Change {
         account: AccountId,
         name: QueueName,
         metadata: Metadata,
+        /// Queues that the account may have.
+        most: u64,
     },
     DropQueue(QueueId),
     SetMetadata(QueueId, Metadata),
     SetQueuePolicies(QueueId, Vec<StoredPolicy>),
     CreateAccount(NewAccount),
-    SetKeys(AccountId, [Box<[u8]>; 2]),
+    SetKeys {
+        account: AccountId,
+        version: u64,
+        keys: [Box<[u8]>; 2],
+    },
     SetSetting {
         account: AccountId,
+        version: Option<u64>,
         name: Box<str>,
         value: Option<Box<[u8]>>,
     },
@@ -62,6 +71,8 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub(crate) marks: Marks,
+    /// The time of queues at the last batch.
+    pub(crate) queue_time: Timestamp,
     pub(crate) catalogue: Catalogue,
     pub(crate) catalogue_changed: bool,
     /// Tables dropped by this group: the sweep hears of them after the commit.
@@ -122,7 +133,7 @@ impl Change {
             | Self::DropIndex(..)
             | Self::DropQueue(_)
             | Self::CreateAccount(_)
-            | Self::SetKeys(..)
+            | Self::SetKeys { .. }
             | Self::RemoveAccount(_)
             | Self::KeepChanges(_) => 256,
         }
@@ -136,7 +147,8 @@ impl Change {
         now: Timestamp,
     ) -> Result<Answer, Fault> {
         let answer = match self {
-            Self::CreateTable { account, name, placement, policies } => {
+            Self::CreateTable { account, name, placement, policies, most } => {
+                check_tables(draft, account, &name, most)?;
                 create_table(conn, draft, account, name, placement, policies, now)
             }
             Self::DropTable(table) => drop_table(conn, draft, table),
@@ -146,7 +158,8 @@ impl Change {
                 declare::create(conn, draft, table, name, keys)
             }
             Self::DropIndex(table, index) => declare::drop_one(conn, draft, table, index),
-            Self::CreateQueue { account, name, metadata } => {
+            Self::CreateQueue { account, name, metadata, most } => {
+                queue::declare::check(draft, account, &name, most)?;
                 queue::declare::create(conn, draft, account, name, metadata, now)
             }
             Self::DropQueue(queue) => queue::declare::drop_one(conn, draft, queue),
@@ -157,12 +170,14 @@ impl Change {
                 queue::declare::set_policies(conn, draft, queue, policies)
             }
             Self::CreateAccount(account) => create_account(conn, draft, account, now),
-            Self::SetKeys(account, keys) => change_account(conn, draft, account, |account| {
-                account.keys = keys;
-                Ok(())
-            }),
-            Self::SetSetting { account, name, value } => {
-                set_setting(conn, draft, account, name, value)
+            Self::SetKeys { account, version, keys } => {
+                change_account(conn, draft, account, Some(version), |account| {
+                    account.keys = keys;
+                    Ok(())
+                })
+            }
+            Self::SetSetting { account, version, name, value } => {
+                set_setting(conn, draft, account, version, name, value)
             }
             Self::RemoveAccount(account) => remove_account(conn, draft, account),
             Self::KeepChanges(retention) => {
@@ -181,6 +196,20 @@ fn keep_changes(marks: &mut Marks, retention: Option<Duration>) {
         marks.changes_after = marks.sequence;
     }
     marks.retention = retention;
+}
+
+/// Refuses a new table of an account that has as many as it may.
+fn check_tables(
+    draft: &Draft,
+    account: AccountId,
+    name: &TableName,
+    most: u64,
+) -> Result<(), Fault> {
+    let full = most <= draft.catalogue.held(account).tables;
+    if full && draft.catalogue.table(account, name.folded()).is_none() {
+        return Err(Fault::Rejected(Conflict::TooManyTables));
+    }
+    Ok(())
 }
 
 fn create_table(
@@ -336,16 +365,20 @@ fn create_account(
     Ok(Answer::Account(account))
 }
 
-/// Changes an account under a new version.
+/// Changes an account under a new version; with an expected one, only if the account has it.
 fn change_account(
     conn: &Connection,
     draft: &mut Draft,
     account: AccountId,
+    expected: Option<u64>,
     change: impl FnOnce(&mut Account) -> Result<(), rusqlite::Error>,
 ) -> Result<Answer, Fault> {
     let Some(found) = draft.catalogue.account_by_id(account) else {
         return Err(Fault::Rejected(Conflict::AccountNotFound));
     };
+    if expected.is_some_and(|expected| expected != found.version) {
+        return Err(Fault::Rejected(Conflict::AccountChanged));
+    }
     let mut found = Account::clone(found);
     change(&mut found)?;
     found.version += 1;
@@ -364,10 +397,11 @@ fn set_setting(
     conn: &Connection,
     draft: &mut Draft,
     account: AccountId,
+    version: Option<u64>,
     name: Box<str>,
     value: Option<Box<[u8]>>,
 ) -> Result<Answer, Fault> {
-    change_account(conn, draft, account, |found| {
+    change_account(conn, draft, account, version, |found| {
         if let Some(value) = value {
             conn.prepare_cached(
                 "INSERT INTO account_settings (account, name, value) VALUES (?1, ?2, ?3)

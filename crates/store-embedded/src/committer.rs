@@ -8,6 +8,7 @@
 use crate::catalogue::LoadError;
 use crate::change::{Draft, Refreshed};
 use crate::entity::{Effect, Place};
+use crate::health::FULL;
 use crate::index::build::{self, Entering};
 use crate::index::entries;
 use crate::jobs::{Answer, Job, Outcome, Reply, Work};
@@ -16,8 +17,9 @@ use crate::queue::{
     self,
     commands::{Messages, lone_take},
 };
+use crate::room;
 use crate::schema::Marks;
-use crate::store::Shared;
+use crate::store::{Shared, spawn};
 use crate::sweep::{self, Chore, Note};
 use rowhouse_store::{
     Batch, Command, Committed, Condition, Conflict, Message, StoreError, TableId, Write,
@@ -28,6 +30,10 @@ use rusqlite::wal::CheckpointMode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+
+/// Nothing can be written any more.
+pub(crate) const NO_TICKS: &str =
+    "the store has used the last Timestamp that there is, of the year 9999";
 
 /// Why a command did not run.
 #[derive(Debug)]
@@ -76,6 +82,15 @@ impl Committer {
     }
 
     fn group(&mut self, jobs: Vec<Job>) {
+        if self.shared.health.is_full() {
+            let is_tried = jobs.iter().any(|job| matches!(job.work, Work::Heal));
+            if !is_tried || !self.heal() {
+                for job in jobs {
+                    let _ = job.reply.send(Err(self.shared.health.refusal()));
+                }
+                return;
+            }
+        }
         let (work, replies): (Vec<_>, Vec<_>) =
             jobs.into_iter().map(|job| (job.work, job.reply)).unzip();
         let shared = Arc::clone(&self.shared);
@@ -97,8 +112,60 @@ impl Committer {
                 self.look_after_the_log();
             }
             Err(error) => {
-                self.shared.fail(&format!("a write to the database failed: {error}"));
+                let is_full = is_full(&error);
+                if !is_full {
+                    self.shared.fail(&format!("a write to the database failed: {error}"));
+                }
                 let _ = self.conn.execute_batch("ROLLBACK");
+                if is_full {
+                    self.wait_for_room(replies);
+                }
+            }
+        }
+    }
+
+    /// The disk had no room for the transaction, which was rolled back: nothing shows it, and the next one overwrites what
+    /// there is of it in the log. If the process is killed before that, the log may hold all of it.
+    fn wait_for_room(&self, replies: Vec<Reply>) {
+        if !self.conn.is_autocommit() {
+            self.shared.fail("a write to the full disk could not be undone");
+            return;
+        }
+        self.shared.dead.forget_all();
+        let is_new = self.shared.health.fill();
+        for reply in replies {
+            let _ = reply.send(Err(StoreError::outcome_unknown(FULL)));
+        }
+        for job in self.shared.jobs.empty() {
+            let _ = job.reply.send(Err(self.shared.health.refusal()));
+        }
+        if is_new {
+            let shared = Arc::clone(&self.shared);
+            drop(spawn("rowhouse-room", move || room::wait(&shared)));
+        }
+    }
+
+    /// Stores something, to find out whether the disk has room; true if so.
+    fn heal(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let _latch = LatchOnPanic(&shared);
+        let store = || {
+            self.execute("BEGIN IMMEDIATE")?;
+            self.execute("UPDATE meta SET tick = tick WHERE id = 1")?;
+            self.execute("COMMIT")
+        };
+        match store() {
+            Ok(()) => {
+                self.shared.health.heal();
+                true
+            }
+            Err(error) => {
+                let _ = self.conn.execute_batch("ROLLBACK");
+                let is_held = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
+                if !(is_held || is_full(&error)) || !self.conn.is_autocommit() {
+                    self.shared.fail(&format!("a write to the database failed: {error}"));
+                }
+                false
             }
         }
     }
@@ -120,6 +187,7 @@ impl Committer {
     fn transact(&self, group: Vec<Work>) -> Result<(Draft, Vec<Outcome>), rusqlite::Error> {
         let mut draft = Draft {
             marks: self.marks,
+            queue_time: self.shared.queue_time.committed(),
             catalogue: self.shared.catalogue.load().as_ref().clone(),
             catalogue_changed: false,
             dropped: Vec::new(),
@@ -152,8 +220,9 @@ impl Committer {
             Work::TrimLog => {
                 log::trim(&self.conn, &mut draft.marks, self.shared.clock.now(), tuning)
             }
+            Work::Heal => Ok(Answer::Done),
             Work::Expire => {
-                let now = self.shared.clock.now().max(draft.marks.tick);
+                let now = self.shared.queue_time.now();
                 queue::sweep::expire(&self.conn, now, tuning)
             }
         };
@@ -167,8 +236,9 @@ impl Committer {
     fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
         let now = self.shared.clock.now();
         let tick = now.max(draft.marks.tick.next());
-        if tick <= draft.marks.tick {
-            return Ok(Err(StoreError::unavailable("the clock has reached its last instant")));
+        let queue_time = self.shared.queue_time.now().max(draft.queue_time.next());
+        if tick <= draft.marks.tick || queue_time <= draft.queue_time {
+            return Ok(Err(StoreError::unavailable(NO_TICKS)));
         }
         // A lone command that is rejected has written nothing, so there is nothing to take back. Unless it has what has
         // expired give up its values: that can fail when the command itself is written.
@@ -177,9 +247,10 @@ impl Committer {
         if guarded {
             self.execute("SAVEPOINT batch")?;
         }
+        let has_messages = !batch.messages.is_empty();
         let (refreshed, piles) = (draft.refreshed.len(), draft.dropped_piles.len());
         draft.log.clear();
-        let ran = match self.commands(batch, draft, tick, now) {
+        let ran = match self.commands(batch, draft, (tick, queue_time), now) {
             Ok(ran) => ran,
             Err((index, fault)) => {
                 let error = fault.at(index)?;
@@ -197,6 +268,12 @@ impl Committer {
         }
         // What was restored may have been written by a clock ahead of this one.
         draft.marks.tick = ran.timestamps.iter().fold(tick.max(ran.restored), |a, b| a.max(*b));
+        // Timestamps of entities that are restored do not move it: messages of others would be visible too early.
+        draft.queue_time = queue_time.max(ran.restored);
+        // No receipt is later than the mark, where the time of queues starts the next time.
+        if has_messages {
+            draft.marks.tick = draft.marks.tick.max(draft.queue_time);
+        }
         draft.marks.sequence += 1;
         let sequence = draft.marks.sequence;
         if !draft.log.is_empty() {
@@ -218,7 +295,7 @@ impl Committer {
         &self,
         batch: Batch,
         draft: &mut Draft,
-        tick: Timestamp,
+        (tick, queue_time): (Timestamp, Timestamp),
         now: Timestamp,
     ) -> Result<Ran, (usize, Fault)> {
         let count = batch.commands.len();
@@ -228,7 +305,7 @@ impl Committer {
             timestamps
                 .push(self.command(command, draft, tick, now).map_err(|fault| (index, fault))?);
         }
-        let mut messages = Messages::new(&self.conn, &self.shared.dead, draft, tick, walk);
+        let mut messages = Messages::new(&self.conn, &self.shared.dead, draft, queue_time, walk);
         for (index, command) in batch.messages.into_iter().enumerate() {
             messages.run(command).map_err(|fault| (count + index, fault))?;
         }
@@ -255,6 +332,7 @@ impl Committer {
         // Also if it went no further: what is removed by then stays so.
         if removed {
             draft.marks.tick = tick;
+            draft.queue_time = self.shared.queue_time.now().max(draft.queue_time.next());
             draft.marks.sequence += 1;
             if !draft.log.is_empty() {
                 log::append(&self.conn, draft.marks.sequence, tick, &draft.log)?;
@@ -315,6 +393,8 @@ impl Committer {
     /// Makes a committed group visible.
     fn publish(&mut self, draft: Draft) {
         self.marks = draft.marks;
+        self.shared.queue_time.commit(draft.queue_time);
+        self.shared.lead.note(self.marks.tick, &*self.shared.clock);
         self.shared.readers.advance(self.marks.sequence);
         for Refreshed { table, key, record, batch } in draft.refreshed {
             self.shared.records.offer(table, &key, &record, batch);
@@ -353,6 +433,14 @@ impl Committer {
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
+}
+
+/// Whether the operating system refused to take what was written for want of room. An fsync that fails says something else.
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+        // The index of the log could not grow, which is not even a file that must last.
+        || error.sqlite_error().map(|error| error.extended_code)
+            == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// Whether a command may have to remove other entities that have expired.

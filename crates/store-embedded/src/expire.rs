@@ -8,6 +8,9 @@
 //! pass over it begins when the first of the entities that stayed expires, but no sooner than a minute after the last one,
 //! and ten times as long as that took: less than a tenth of the time is spent on it. It begins after an hour at the latest,
 //! for what was written since.
+//!
+//! Nothing is removed within the grace period after a TTL was set: a user who takes it back has every entity again. When
+//! it was set is not stored, so the grace period also begins when the store is opened.
 
 use crate::catalogue::Catalogue;
 use crate::committer::{Fault, expire};
@@ -37,6 +40,8 @@ pub(crate) struct Expiring {
     due: BTreeMap<TableId, Instant>,
     /// The pass that is under way.
     pass: Option<Pass>,
+    /// How long a table is left alone after its TTL was set.
+    grace: Duration,
 }
 
 /// How far a table is looked through.
@@ -48,6 +53,8 @@ struct Pass {
     earliest: Option<Timestamp>,
     /// How long looking, removing and the pauses took so far.
     took: Duration,
+    /// Entities that are gone.
+    removed: u64,
 }
 
 /// What a step found.
@@ -59,15 +66,15 @@ struct Looked {
 
 impl Expiring {
     /// All that there are; a table may have been left in the middle.
-    pub(crate) fn new(catalogue: &Catalogue) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(catalogue: &Catalogue, grace: Duration) -> Self {
+        let due = Instant::now() + grace;
         let expiring = catalogue.all_tables().filter(|table| table.ttl.is_some());
-        Self { due: expiring.map(|table| (table.id, now)).collect(), pass: None }
+        Self { due: expiring.map(|table| (table.id, due)).collect(), pass: None, grace }
     }
 
-    /// The entities of the table expire from now on, or otherwise: it is looked through from its beginning.
+    /// The TTL of the table was set: it is looked through from its beginning, after the grace period.
     pub(crate) fn hear(&mut self, table: TableId) {
-        self.due.insert(table, Instant::now());
+        self.due.insert(table, Instant::now() + self.grace);
         if self.pass.as_ref().is_some_and(|pass| pass.table == table) {
             self.pass = None;
         }
@@ -83,9 +90,11 @@ impl Expiring {
         if let Some(pass) = self.pass.take() {
             return Some(pass);
         }
-        let (table, _) = self.due.iter().min_by_key(|(_, due)| **due)?;
+        let now = Instant::now();
+        let (table, _) =
+            self.due.iter().filter(|(_, due)| **due <= now).min_by_key(|(_, due)| **due)?;
         let (table, place) = (*table, Position::min());
-        Some(Pass { table, place, earliest: None, took: Duration::ZERO })
+        Some(Pass { table, place, earliest: None, took: Duration::ZERO, removed: 0 })
     }
 }
 
@@ -108,20 +117,35 @@ impl Sweeper {
             }
         };
         self.expiring.pass = Some(pass);
-        let removed = !looked.expired.is_empty();
-        self.remove(table, looked.expired)?;
+        let removed = self.remove(table, looked.expired)?;
         self.pause(self.shared.tuning.sweep_pause)?;
         // None if the entities expire otherwise by now: then everything is looked at again.
         if let Some(mut pass) = self.expiring.pass.take() {
             pass.took += began.elapsed();
+            pass.removed += removed;
             if looked.finished {
+                self.report(&pass);
                 let wait = self.interval(&pass);
                 self.expiring.due.insert(table, Instant::now() + wait);
             } else {
                 self.expiring.pass = Some(pass);
             }
         }
-        Ok(removed)
+        Ok(0 < removed)
+    }
+
+    /// A line in the log about a pass that removed something.
+    fn report(&self, pass: &Pass) {
+        let catalogue = self.shared.catalogue.load();
+        if let (1.., Some(table)) = (pass.removed, catalogue.table_by_id(pass.table)) {
+            let account = catalogue.account_by_id(table.account);
+            tracing::info!(
+                account = account.map(|account| account.name.as_str()),
+                table = table.name.as_str(),
+                removed = pass.removed,
+                "expired entities were removed"
+            );
+        }
     }
 
     fn ttl_of(&self, table: TableId) -> Option<Ttl> {
@@ -175,24 +199,28 @@ impl Sweeper {
         until.clamp(least, most)
     }
 
-    /// Has the committer remove them, except those that are there again.
-    fn remove(&mut self, table: TableId, mut expired: Vec<EntityKey>) -> Result<(), Ended> {
+    /// Has the committer remove them, except those that are there again; returns how many are gone.
+    fn remove(&mut self, table: TableId, mut expired: Vec<EntityKey>) -> Result<u64, Ended> {
+        let mut removed = 0;
         while !expired.is_empty() {
             let rest = expired.split_off(expired.len().min(BATCH));
             let mut batch = std::mem::replace(&mut expired, rest);
             while !batch.is_empty() {
                 self.wait_for_calm(Duration::MAX)?;
                 match self.commit(table, &batch)? {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        removed += batch.len() as u64;
+                        break;
+                    }
                     Err(Some(index)) => drop(batch.remove(index)),
                     // The table is gone, or the store is busy: what is left is found by the next pass.
-                    Err(None) => return Ok(()),
+                    Err(None) => return Ok(removed),
                 }
                 self.pause(self.shared.tuning.sweep_pause)?;
             }
             self.pause(self.shared.tuning.sweep_pause)?;
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// One batch; which one of its entities is there, if one is.

@@ -30,6 +30,8 @@ const PAGES: usize = 4;
 pub(crate) struct Frozen {
     place: u64,
     tick: Timestamp,
+    /// The time of queues.
+    queue_time: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
 }
@@ -44,6 +46,7 @@ impl Frozen {
         shared.readers.advance(marks.sequence);
         let catalogue = Catalogue::load(&conn)?;
         let scans = Arc::new(Scans::default());
+        let queue_time = shared.queue_time.now();
         let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
         shared.frozen.fetch_add(1, Ordering::AcqRel);
         spawn("rowhouse-view", move || {
@@ -52,7 +55,7 @@ impl Frozen {
             let _thawed = Thaw(&shared.frozen);
             scan::run(&conn, &shared, &work);
         });
-        Ok(Self { place: marks.sequence, tick: marks.tick, catalogue, scans })
+        Ok(Self { place: marks.sequence, tick: marks.tick, queue_time, catalogue, scans })
     }
 }
 
@@ -120,9 +123,9 @@ impl Snapshot for Frozen {
         if self.catalogue.queue_by_id(queue).is_none() {
             return Err(StoreError::rejected(Conflict::QueueNotFound));
         }
-        let tick = self.tick;
+        let now = self.queue_time;
         let read = move |conn: &_, _: &_, _: &dyn Fn() -> bool| {
-            let page = queue::read::page(conn, queue, from, (limit, max_bytes), tick);
+            let page = queue::read::page(conn, queue, from, (limit, max_bytes), now);
             page.map_err(Fault::into_store_error)
         };
         self.scans.ask(PAGES, read).await

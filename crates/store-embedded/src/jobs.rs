@@ -44,6 +44,8 @@ pub(crate) enum Work {
     TrimLog,
     /// Delete some messages that have expired.
     Expire,
+    /// Find out whether a disk that was full has room.
+    Heal,
 }
 
 /// What the committer says; which variant follows from the work.
@@ -145,9 +147,18 @@ impl JobQueue {
 
     /// Takes no more jobs and gives back those inside, which nobody has begun.
     pub(crate) fn abandon(&self) -> impl Iterator<Item = Job> + use<> {
+        self.give_back(true)
+    }
+
+    /// Gives back the jobs inside, which nobody has begun.
+    pub(crate) fn empty(&self) -> impl Iterator<Item = Job> + use<> {
+        self.give_back(false)
+    }
+
+    fn give_back(&self, close: bool) -> impl Iterator<Item = Job> + use<> {
         let left = {
             let mut state = self.lock();
-            state.closed = true;
+            state.closed |= close;
             state.bytes = 0;
             std::mem::take(&mut state.jobs)
         };
@@ -182,7 +193,8 @@ impl Work {
             | Self::Sweep(_)
             | Self::FreePages { .. }
             | Self::TrimLog
-            | Self::Expire => 1,
+            | Self::Expire
+            | Self::Heal => 1,
         }
     }
 
@@ -214,7 +226,9 @@ impl Work {
             }
             Self::Change(change) => OVERHEAD + change.bytes(),
             Self::Enter(entering) => OVERHEAD + entering.bytes(),
-            Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog | Self::Expire => OVERHEAD,
+            Self::Sweep(_) | Self::FreePages { .. } | Self::TrimLog | Self::Expire | Self::Heal => {
+                OVERHEAD
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::catalogue::Catalogue;
 use crate::change::Change;
 use crate::checkpoint::{self, Requests};
-use crate::committer::{Committer, Fault};
+use crate::committer::{Committer, Fault, NO_TICKS};
 use crate::directory::{Directory, OpenError, check_version, explain};
 use crate::expire::Expiring;
 use crate::fit::Fit;
@@ -12,8 +12,9 @@ use crate::frozen::Frozen;
 use crate::health::Health;
 use crate::index::{self, build, walk, weigh};
 use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
+use crate::lead::Lead;
 use crate::log;
-use crate::queue::{self, commands::lone_take, dead::Dead};
+use crate::queue::{self, commands::lone_take, dead::Dead, time::QueueTime};
 use crate::reader::Readers;
 use crate::scan::{self, Scans, sort};
 use crate::schema::{self, Marks};
@@ -30,7 +31,7 @@ use rowhouse_store::{
 };
 use rowhouse_types::{
     AccountName, EntityKey, FoldedName, IndexName, QueueName, Record, StoredPolicy, TableName,
-    Timestamp,
+    Timestamp, limits,
 };
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -62,6 +63,8 @@ pub struct Options {
     pub durability: Durability,
     /// Memory of the machine, or of the container, in bytes; none if nobody knows.
     pub memory_bytes: Option<u64>,
+    /// Expired entities are removed no sooner than this after the TTL of their table was set, or the store was opened.
+    pub ttl_grace: Duration,
 }
 
 /// When a change counts as stored.
@@ -91,6 +94,12 @@ pub struct Stats {
     pub commits: u64,
     /// Changes that wait now.
     pub queued: u64,
+    /// Memory of what is known of accounts, tables and queues, about.
+    pub catalogue_bytes: u64,
+    /// Tables of all accounts.
+    pub tables: u64,
+    /// Queues of all accounts.
+    pub queues: u64,
 }
 
 /// A store in one directory of the file system. Dropping it without closing it is a clean stop too, and
@@ -116,6 +125,8 @@ pub(crate) struct Shared {
     pub(crate) fit: Fit,
     waiting: Arc<Semaphore>,
     pub(crate) dead: Dead,
+    pub(crate) queue_time: QueueTime,
+    pub(crate) lead: Lead,
     pub(crate) records: Cache,
     /// The last batch that is committed, as long as changes are kept.
     pub(crate) committed: watch::Sender<u64>,
@@ -155,6 +166,7 @@ impl Options {
             readers,
             durability: Durability::Full,
             memory_bytes: rowhouse_env::memory_bytes(),
+            ttl_grace: Duration::from_secs(limits::TTL_GRACE_SECONDS),
         }
     }
 }
@@ -171,7 +183,8 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
-        let Options { directory, cache_bytes, readers, durability, memory_bytes } = options;
+        let Options { directory, cache_bytes, readers, durability, memory_bytes, ttl_grace } =
+            options;
         let directory = Directory::open(&directory, durability)?;
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
@@ -187,9 +200,11 @@ impl EmbeddedStore {
         schema::migrate(&conn, version).map_err(sqlite)?;
         let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
         let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
+        let queue_time = QueueTime::new(Arc::clone(&clock), marks.tick);
+        let lead = Lead::new(marks.tick, &*clock);
         let pending = sweep::dropped(&conn).map_err(sqlite)?;
         let builds = building(&catalogue);
-        let expiring = Expiring::new(&catalogue);
+        let expiring = Expiring::new(&catalogue, ttl_grace);
         let fit = Fit::new(memory_bytes, &path);
         let mapped = fit.fits();
         let read_connections = |count: usize| -> Result<Vec<Connection>, OpenError> {
@@ -214,6 +229,8 @@ impl EmbeddedStore {
             fit,
             waiting: Arc::new(Semaphore::new(readers)),
             dead: Dead::default(),
+            queue_time,
+            lead,
             records: Cache::new(cache_bytes / 4),
             committed: watch::Sender::new(marks.sequence),
             frozen: AtomicUsize::new(0),
@@ -256,6 +273,8 @@ impl EmbeddedStore {
     pub fn stats(&self) -> Stats {
         let size = |path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
         let counters = &self.shared.counters;
+        let catalogue = self.shared.catalogue.load();
+        let counts = catalogue.counts();
         Stats {
             database_bytes: size(&self.shared.database),
             log_bytes: size(&self.shared.log),
@@ -263,7 +282,25 @@ impl EmbeddedStore {
             groups: counters.groups.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
             queued: self.shared.jobs.len() as u64,
+            catalogue_bytes: catalogue.memory_bytes(),
+            tables: counts.tables,
+            queues: counts.queues,
         }
+    }
+
+    /// Whether writes are refused because the disk is full. They are taken again when there is room.
+    pub fn is_full(&self) -> bool {
+        self.shared.health.is_full()
+    }
+
+    /// Whether there are Timestamps left to give out.
+    pub fn has_timestamps(&self) -> bool {
+        self.shared.lead.has_ticks()
+    }
+
+    /// By how much the last Timestamp is ahead of the clock.
+    pub fn ahead(&self) -> Duration {
+        self.shared.lead.ahead(&*self.shared.clock)
     }
 
     /// Reads a record that is likely to be on the disk only, on a thread that may wait for it.
@@ -454,9 +491,10 @@ impl Store for EmbeddedStore {
         name: &TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        most: u64,
     ) -> Result<Arc<Table>, StoreError> {
         let name = name.clone();
-        match self.change(Change::CreateTable { account, name, placement, policies }).await? {
+        match self.change(Change::CreateTable { account, name, placement, policies, most }).await? {
             Answer::Table(table) => Ok(table),
             other => unreachable!("a new table is answered with {other:?}"),
         }
@@ -525,7 +563,10 @@ impl Store for EmbeddedStore {
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
-        self.read(move |conn, shared, _| weigh::weigh(conn, shared, table, &extent, bound)).await
+        self.read(move |conn, shared, abandoned| {
+            weigh::weigh(conn, shared, table, &extent, bound, abandoned)
+        })
+        .await
     }
 
     async fn queue(
@@ -545,14 +586,15 @@ impl Store for EmbeddedStore {
         Ok(self.catalogue()?.queues(account, from).take(limit).cloned().collect())
     }
 
-    async fn create_queue(
+    async fn create_queue_within(
         &self,
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
     ) -> Result<Arc<Queue>, StoreError> {
         let name = name.clone();
-        match self.change(Change::CreateQueue { account, name, metadata }).await? {
+        match self.change(Change::CreateQueue { account, name, metadata, most }).await? {
             Answer::Queue(queue) => Ok(queue),
             other => unreachable!("a new queue is answered with {other:?}"),
         }
@@ -603,18 +645,21 @@ impl Store for EmbeddedStore {
     async fn set_account_keys(
         &self,
         account: AccountId,
+        version: u64,
         keys: [Box<[u8]>; 2],
     ) -> Result<(), StoreError> {
-        self.change(Change::SetKeys(account, keys)).await.map(drop)
+        self.change(Change::SetKeys { account, version, keys }).await.map(drop)
     }
 
     async fn set_account_setting(
         &self,
         account: AccountId,
+        version: Option<u64>,
         name: &str,
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError> {
-        self.change(Change::SetSetting { account, name: name.into(), value }).await.map(drop)
+        let name = name.into();
+        self.change(Change::SetSetting { account, version, name, value }).await.map(drop)
     }
 
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
@@ -655,7 +700,8 @@ impl Store for EmbeddedStore {
     }
 
     fn ready(&self) -> Result<(), StoreError> {
-        self.shared.health.writable()
+        self.shared.health.writable()?;
+        if self.shared.lead.has_ticks() { Ok(()) } else { Err(StoreError::unavailable(NO_TICKS)) }
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -699,7 +745,9 @@ fn stop(shared: &Shared, running: &Mutex<Option<Running>>, tidy: bool) -> Result
     }
     shared.readers.close();
     let result = match conn {
-        Some(conn) if tidy && !shared.health.has_failed() => tidy_up(conn),
+        Some(conn) if tidy && !shared.health.has_failed() && !shared.health.is_full() => {
+            tidy_up(conn)
+        }
         _ => Ok(()),
     };
     drop(directory);

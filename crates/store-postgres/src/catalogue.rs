@@ -65,6 +65,23 @@ pub(crate) async fn account(
     row.map(|row| read_account(&row)).transpose()
 }
 
+/// Ids and names of the accounts after an id, in the order of their ids.
+pub(crate) async fn account_names(
+    session: &Session,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<(i64, AccountName)>, Fault> {
+    let sql = "SELECT id, name FROM rowhouse.accounts WHERE id > $1 ORDER BY id LIMIT $2";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = session.rows(sql, &[&after, &limit]).await?;
+    let read = |row: &Row| {
+        let name: &str = row.get(1);
+        let name = name.parse().map_err(|_| corrupt("the name of an account is none"))?;
+        Ok((row.get(0), name))
+    };
+    rows.iter().map(read).collect()
+}
+
 pub(crate) async fn accounts(session: &Session) -> Result<Vec<Arc<Account>>, Fault> {
     let rows = session.rows(&format!("{ACCOUNT} ORDER BY a.name"), &[]).await?;
     rows.iter().map(|row| read_account(row).map(Arc::new)).collect()
@@ -117,28 +134,44 @@ pub(crate) async fn create_account(
     if done == 0 { Err(Conflict::AccountExists.into()) } else { Ok(()) }
 }
 
+/// Gives the account its next version. Everything that changes an account goes through here, under the lock of the
+/// catalogue: between the comparison and the end of the transaction no other server changes it.
+async fn next_version(
+    session: &Session,
+    account: AccountId,
+    expected: Option<u64>,
+) -> Result<(), Fault> {
+    let sql = "UPDATE rowhouse.accounts SET version = version + 1 WHERE id = $1
+        RETURNING version - 1";
+    let row = session.row(sql, &[&i64::from(account.0)]).await?;
+    let found: i64 = row.ok_or(Conflict::AccountNotFound)?.get(0);
+    match expected {
+        Some(expected) if expected != found.unsigned_abs() => Err(Conflict::AccountChanged.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
 pub(crate) async fn set_account_keys(
     session: &Session,
     account: AccountId,
+    version: u64,
     [key1, key2]: &[Box<[u8]>; 2],
 ) -> Result<(), Fault> {
-    let sql =
-        "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3, version = version + 1 WHERE id = $1";
-    let done = session.execute(sql, &[&i64::from(account.0), &&**key1, &&**key2]).await?;
-    if done == 0 { Err(Conflict::AccountNotFound.into()) } else { Ok(()) }
+    next_version(session, account, Some(version)).await?;
+    let sql = "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3 WHERE id = $1";
+    session.execute(sql, &[&i64::from(account.0), &&**key1, &&**key2]).await?;
+    Ok(())
 }
 
 pub(crate) async fn set_account_setting(
     session: &Session,
     account: AccountId,
+    version: Option<u64>,
     name: &str,
     value: Option<&[u8]>,
 ) -> Result<(), Fault> {
+    next_version(session, account, version).await?;
     let id = i64::from(account.0);
-    let sql = "UPDATE rowhouse.accounts SET version = version + 1 WHERE id = $1";
-    if session.execute(sql, &[&id]).await? == 0 {
-        return Err(Conflict::AccountNotFound.into());
-    }
     if let Some(value) = value {
         let sql = "INSERT INTO rowhouse.account_settings VALUES ($1, $2, $3)
             ON CONFLICT (account, name) DO UPDATE SET value = excluded.value";
@@ -216,6 +249,20 @@ pub(crate) async fn create_table(
         indexes: Vec::new(),
         ttl: None,
     })
+}
+
+/// Refuses the table that was created last if the account has more than it may have now. Under the lock of the catalogue
+/// nobody else creates one meanwhile; the transaction takes the table back.
+pub(crate) async fn check_tables(
+    session: &Session,
+    account: AccountId,
+    most: u64,
+) -> Result<(), Fault> {
+    let Ok(most) = i64::try_from(most) else { return Ok(()) };
+    let sql = "SELECT count(*) FROM rowhouse.tables WHERE account = $1 AND dropped IS NULL";
+    let row = session.row(sql, &[&i64::from(account.0)]).await?;
+    let count: i64 = row.map_or(0, |row| row.get(0));
+    if count <= most { Ok(()) } else { Err(Conflict::TooManyTables.into()) }
 }
 
 pub(crate) async fn drop_table(session: &Session, table: TableId) -> Result<(), Fault> {

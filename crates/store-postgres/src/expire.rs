@@ -9,6 +9,8 @@
 //! pass over it begins when the first of the entities that stayed expires, but no sooner than a minute after the last one,
 //! and ten times as long as that took: less than a tenth of the time is spent looking. It begins after an hour at the latest,
 //! for what was written since.
+//!
+//! Nothing is removed within the grace period after a TTL was set: a user who takes it back has every entity again.
 
 use crate::batch::{self, Located, Partition, Work};
 use crate::fault::Fault;
@@ -18,10 +20,11 @@ use crate::key::DbKey;
 use crate::nodes::Nodes;
 use crate::pool::Session;
 use crate::ticks::Tick;
+use crate::time::{CLOCK, ExpiryTime};
 use crate::{catalogue, key};
-use rowhouse_env::Clock;
-use rowhouse_store::{Command, Condition, Conflict, StoreError, TableId, Ttl, Write};
-use rowhouse_types::{EntityKey, Timestamp};
+use rowhouse_store::{Command, Condition, Conflict, StoreError, Table, TableId, Ttl, Write};
+use rowhouse_types::{EntityKey, Timestamp, limits};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -34,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Entities that a step looks at.
 const ROWS: i64 = 1000;
 /// Entities that are removed with one transaction.
-const BATCH: usize = 100;
+const BATCH: usize = limits::BATCH_OPERATIONS_MAX;
 /// How often a transaction that others were faster than is tried again.
 const TRIES: u32 = 8;
 /// Between two passes over a table, at least and at most.
@@ -43,8 +46,9 @@ const INTERVAL_MAX: Duration = Duration::from_hours(1);
 
 const SET: &str = "UPDATE rowhouse.tables SET ttl = $2, ttl_property = $3
     WHERE tid = $1 AND dropped IS NULL";
-const START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due) VALUES ($1, now())
-    ON CONFLICT (tid) DO UPDATE SET due = now(), pass = x.pass + 1, place_kp = '', place_rest = '',
+const START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due)
+    VALUES ($1, now() + $2 * interval '1 ms')
+    ON CONFLICT (tid) DO UPDATE SET due = excluded.due, pass = x.pass + 1, place_kp = '', place_rest = '',
         earliest = NULL, took_ms = 0";
 const STOP: &str = "DELETE FROM rowhouse.expiring WHERE tid = $1";
 /// Whoever takes a table has ten seconds for a step.
@@ -59,26 +63,40 @@ const FINISH: &str = "UPDATE rowhouse.expiring
     SET due = now() + $3 * interval '1 ms', pass = pass + 1, place_kp = '', place_rest = '',
         earliest = NULL, took_ms = 0
     WHERE tid = $1 AND pass = $2";
+const ACCOUNT: &str = "SELECT a.name FROM rowhouse.accounts a WHERE a.id = $1";
 const FORGET: &str = "DELETE FROM rowhouse.expiring WHERE tid = $1 AND pass = $2";
 
 /// Sets when the entities of a table expire, as part of a change of the catalogue. Writes of such a table are transactions:
 /// single statements do not know of it.
-pub(crate) async fn set(session: &Session, table: TableId, ttl: Option<&Ttl>) -> Result<(), Fault> {
+pub(crate) async fn set(
+    session: &Session,
+    table: TableId,
+    ttl: Option<&Ttl>,
+    grace: Duration,
+) -> Result<(), Fault> {
     let id = catalogue::number(table).ok_or(Conflict::TableNotFound)?;
     let ticks = ttl.map(|ttl| i64::try_from(ttl.ticks()).unwrap_or(i64::MAX));
     let property = ttl.and_then(|ttl| ttl.property.as_deref());
     if session.execute(SET, &[&id, &ticks, &property]).await? == 0 {
         return Err(Conflict::TableNotFound.into());
     }
-    session.execute(if ttl.is_some() { START } else { STOP }, &[&id]).await?;
+    if ttl.is_some() {
+        session.execute(START, &[&id, &milliseconds(grace)]).await?;
+    } else {
+        session.execute(STOP, &[&id]).await?;
+    }
     declare::unmark(session, table).await
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 /// Removes what has expired.
 #[derive(Clone, Debug)]
 pub(crate) struct Expirer {
     nodes: Arc<Nodes>,
-    clock: Arc<dyn Clock>,
+    time: ExpiryTime,
 }
 
 /// How far a table is looked through.
@@ -102,16 +120,29 @@ struct Looked {
 }
 
 impl Expirer {
-    pub(crate) fn new(nodes: Arc<Nodes>, clock: Arc<dyn Clock>) -> Self {
-        Self { nodes, clock }
+    pub(crate) fn new(nodes: Arc<Nodes>, time: ExpiryTime) -> Self {
+        Self { nodes, time }
+    }
+
+    /// The time that decides what is removed: what the database says itself, at this moment.
+    async fn now(&self, session: &Session) -> Result<Timestamp, Fault> {
+        if !self.time.is_of_database() {
+            return Ok(self.time.now());
+        }
+        let row = session.row(CLOCK, &[]).await?;
+        let ticks = row.and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok());
+        let now = ticks.and_then(Timestamp::from_ticks);
+        now.ok_or_else(|| StoreError::Corrupt("the time of the database is none".to_owned()).into())
     }
 
     /// Looks for what has expired for as long as the store is open.
     pub(crate) async fn keep_looking(self, wake: Arc<Notify>) {
+        let mut removed = Removed::default();
         loop {
             let _ = tokio::time::timeout(LOOK_EVERY, wake.notified()).await;
-            loop {
-                match self.step().await {
+            // A server whose clock is wrong leaves the removal to others.
+            while self.time.may_remove() {
+                match self.step(&mut removed).await {
                     Ok(true) => tokio::time::sleep(PAUSE).await,
                     Ok(false) => break,
                     Err(fault) => {
@@ -120,11 +151,13 @@ impl Expirer {
                     }
                 }
             }
+            // A pass that goes on is another server's, or goes on later.
+            removed.report_all();
         }
     }
 
     /// Some entities of a table that is due; false if there is none.
-    async fn step(&self) -> Result<bool, Fault> {
+    async fn step(&self, removed: &mut Removed) -> Result<bool, Fault> {
         let session = self.nodes.first().session().await?;
         let Some(row) = session.row(TAKE, &[]).await? else { return Ok(false) };
         let took: i64 = row.get(5);
@@ -137,31 +170,37 @@ impl Expirer {
         };
         let id = TableId(pass.table.unsigned_abs());
         let known = catalogue::table_of(&session, id).await?;
-        let Some(ttl) = known.as_ref().and_then(|known| known.table.ttl.as_ref()) else {
+        let Some((table, ttl)) =
+            known.as_ref().and_then(|known| Some((&known.table, known.table.ttl.as_ref()?)))
+        else {
             session.execute(FORGET, &[&pass.table, &pass.number]).await?;
             return Ok(true);
         };
-        let (began, now) = (Instant::now(), self.clock.now());
+        let (began, now) = (Instant::now(), self.now(&session).await?);
         let looked = look(&session, pass.table, ttl, &pass.place, now).await?;
         pass.took += began.elapsed();
         pass.earliest = [pass.earliest, looked.earliest].into_iter().flatten().min();
-        self.remove(&session, looked.expired, now).await?;
+        let gone = self.remove(&session, looked.expired, now).await?;
+        removed.add(&session, table, gone).await?;
         let took = i64::try_from(pass.took.as_millis()).unwrap_or(i64::MAX);
         if let (false, Some((prefix, rest))) = (looked.finished, looked.last) {
             let values: crate::pool::Values<'_> =
                 &[&pass.table, &pass.number, &prefix, &rest, &pass.earliest, &took];
             session.execute(GO_ON, values).await?;
         } else {
-            let wait = interval(&pass, ttl, now).as_millis();
-            #[expect(clippy::cast_precision_loss, reason = "hours in milliseconds are few")]
-            let wait = wait as f64;
+            let wait = milliseconds(interval(&pass, ttl, now));
             session.execute(FINISH, &[&pass.table, &pass.number, &wait]).await?;
+            removed.report(id);
         }
         Ok(true)
     }
 
-    /// Everything in a table that has expired; whether there was something.
+    /// Everything in a table that has expired; whether there was something. A server whose clock is wrong fails: another one
+    /// goes on with what needs it.
     pub(crate) async fn remove_all(&self, table: i64) -> Result<bool, Fault> {
+        if !self.time.may_remove() {
+            return Err(StoreError::unavailable("the clock of this machine is wrong").into());
+        }
         let session = self.nodes.first().session().await?;
         let known = catalogue::table_of(&session, TableId(table.unsigned_abs())).await?;
         let Some(ttl) = known.as_ref().and_then(|known| known.table.ttl.as_ref()) else {
@@ -169,7 +208,7 @@ impl Expirer {
         };
         let (mut place, mut removed) = ((Vec::new(), Vec::new()), false);
         loop {
-            let now = self.clock.now();
+            let now = self.now(&session).await?;
             let looked = look(&session, table, ttl, &place, now).await?;
             removed |= !looked.expired.is_empty();
             self.remove(&session, looked.expired, now).await?;
@@ -181,13 +220,15 @@ impl Expirer {
         }
     }
 
-    /// In small transactions, except those that are there again. On a cluster each stays in one partition's home.
+    /// In small transactions, except those that are there again; returns how many are gone. On a cluster each
+    /// transaction stays in one partition's home.
     async fn remove(
         &self,
         session: &Session,
         mut expired: Vec<Located>,
         now: Timestamp,
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
+        let mut gone = 0;
         expired.sort_by(|a, b| (a.partition, &a.key).cmp(&(b.partition, &b.key)));
         let cluster = self.nodes.is_cluster();
         while let Some(first) = expired.first() {
@@ -195,9 +236,9 @@ impl Expirer {
             let alike = |located: &&Located| !cluster || located.partition == home;
             let count = expired.iter().take(BATCH).take_while(alike).count();
             let rest = expired.split_off(count);
-            self.remove_batch(session, std::mem::replace(&mut expired, rest), now).await?;
+            gone += self.remove_batch(session, std::mem::replace(&mut expired, rest), now).await?;
         }
-        Ok(())
+        Ok(gone)
     }
 
     async fn remove_batch(
@@ -205,7 +246,7 @@ impl Expirer {
         session: &Session,
         mut batch: Vec<Located>,
         now: Timestamp,
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
         let mut tries = 0;
         // Nothing is left with it: what was there and what was not are both gone.
         let tick = Tick { at: i64::MAX };
@@ -214,7 +255,7 @@ impl Expirer {
             match batch::as_transaction(session, Work::of_entities(&batch), tick, now, cluster)
                 .await
             {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(batch.len()),
                 Err(Fault::Rejected(index, Conflict::EntityExists)) => drop(batch.remove(index)),
                 Err(Fault::Raced(_) | Fault::Unmet) if tries < TRIES => {
                     tries += 1;
@@ -223,7 +264,41 @@ impl Expirer {
                 Err(fault) => return Err(fault),
             }
         }
+        Ok(0)
+    }
+}
+
+/// How many entities this server removed from each table, and did not report yet: of what account, which table.
+#[derive(Debug, Default)]
+struct Removed(BTreeMap<TableId, (String, String, usize)>);
+
+impl Removed {
+    async fn add(&mut self, session: &Session, table: &Table, gone: usize) -> Result<(), Fault> {
+        if gone == 0 {
+            return Ok(());
+        }
+        if let Some((_, _, count)) = self.0.get_mut(&table.id) {
+            *count += gone;
+            return Ok(());
+        }
+        let account = i64::from(table.account.0);
+        let row = session.row(ACCOUNT, &[&account]).await?;
+        let account = row.map_or_else(String::new, |row| row.get(0));
+        self.0.insert(table.id, (account, table.name.as_str().to_owned(), gone));
         Ok(())
+    }
+
+    /// A line in the log about a pass that removed something.
+    fn report(&mut self, table: TableId) {
+        if let Some((account, table, removed)) = self.0.remove(&table) {
+            tracing::info!(account, table, removed, "expired entities were removed");
+        }
+    }
+
+    fn report_all(&mut self) {
+        for table in self.0.keys().copied().collect::<Vec<_>>() {
+            self.report(table);
+        }
     }
 }
 

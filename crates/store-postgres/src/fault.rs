@@ -38,6 +38,8 @@ impl From<tokio_postgres::Error> for Fault {
             // A shutdown may come after the commit, while the database waits for a standby.
             "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost(error),
             code if code.starts_with("08") => Self::Lost(error),
+            // The database does not know whether the statement was completed.
+            _ if *state == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => Self::Lost(error),
             // Something inside failed, perhaps after the commit on another node.
             "XX000" => Self::Lost(error),
             _ if *state == SqlState::UNIQUE_VIOLATION => Self::Duplicate,

@@ -7,6 +7,7 @@
 //!
 //! Nothing outside this crate knows of SQL, and nothing in it of HTTP.
 
+mod address;
 mod alone;
 mod batch;
 mod cache;
@@ -20,9 +21,11 @@ mod frozen;
 mod index;
 mod key;
 mod lanes;
+mod lease;
 mod load;
 mod log;
 mod membership;
+mod names;
 mod nodes;
 mod options;
 mod pool;
@@ -38,8 +41,10 @@ mod status;
 mod store;
 mod sweep;
 mod ticks;
+mod time;
 mod tls;
 
+pub use address::{Address, TlsMode, parse_address};
 pub use options::{Durability, OpenError, Options, QueueClock, Url};
 pub use replica::PostgresReplica;
 pub use store::{PostgresStore, Stats};

@@ -7,15 +7,17 @@
 use crate::alone;
 use crate::cache::Cache;
 use crate::fault::Fault;
+use crate::lease::Lease;
 use crate::options::OpenError;
 use crate::pool::{Pool, Session};
-use crate::ticks::{AHEAD, Exhausted, Tick, Ticks};
+use crate::ticks::{AHEAD, Exhausted, SLOTS, Tick, Ticks};
+use crate::time::{CLOCK, ExpiryTime};
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::StoreError;
 use rowhouse_types::Timestamp;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often a server renews its row.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
@@ -25,10 +27,12 @@ const RENEW_WITHIN: Duration = Duration::from_secs(2);
 const EXTEND_WITHIN: Duration = Duration::from_secs(5);
 /// How long others wait for it, in the database's time. SQL has the same number.
 const LEASE: &str = "3 s";
-/// How long it trusts its cache after it asked to renew: less, for clocks that run at different speeds.
-const TRUST: Duration = Duration::from_millis(2500);
 /// How often a server that changed something looks whether the others have seen it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Nothing can be written any more.
+pub(crate) const NO_TICKS: &str =
+    "the store has used the last Timestamp that there is, of the year 9999";
 
 const CLAIM: &str = "UPDATE rowhouse.servers AS s
     SET holder = $1, since = now() - $4::text::interval, expires = now() + $2::text::interval, seen = 0,
@@ -51,13 +55,13 @@ pub(crate) struct Membership {
     pool: Pool,
     clock: Arc<dyn Clock>,
     holder: i64,
-    joined: Instant,
     ticks: Ticks,
     /// Version of the catalogue that the cache is at, at least.
     seen: AtomicI64,
-    /// Until when the cache may be trusted.
-    trusted: Mutex<Option<Instant>>,
+    /// For how long the cache may be trusted.
+    lease: Lease,
     cache: Arc<Cache>,
+    time: ExpiryTime,
 }
 
 impl Membership {
@@ -65,6 +69,7 @@ impl Membership {
     pub(crate) async fn join(
         pool: Pool,
         cache: Arc<Cache>,
+        time: ExpiryTime,
         clock: Arc<dyn Clock>,
         random: &dyn Random,
     ) -> Result<Self, OpenError> {
@@ -79,11 +84,11 @@ impl Membership {
             pool,
             clock,
             holder,
-            joined: Instant::now(),
             ticks: Ticks::new(slot, high, high),
             seen: AtomicI64::new(0),
-            trusted: Mutex::new(None),
+            lease: Lease::new(),
             cache,
+            time,
         };
         this.renew().await.map_err(Fault::of_opening)?;
         Ok(this)
@@ -93,10 +98,11 @@ impl Membership {
     pub(crate) async fn join_others(
         pool: Pool,
         cache: Arc<Cache>,
+        time: ExpiryTime,
         clock: Arc<dyn Clock>,
         random: &dyn Random,
     ) -> Result<Self, OpenError> {
-        let this = Self::join(pool.clone(), cache, clock, random).await?;
+        let this = Self::join(pool.clone(), cache, time, clock, random).await?;
         let session = pool.first().await?;
         let free = alone::check_free(&session).await;
         drop(session);
@@ -132,7 +138,7 @@ impl Membership {
 
     /// Whether the catalogue had changed.
     async fn renew_once(&self, session: &Session) -> Result<bool, Fault> {
-        let asked = Instant::now();
+        let requested = self.lease.now();
         let seen = self.seen.load(Ordering::SeqCst);
         let now = i64::try_from(self.clock.now().ticks()).unwrap_or(i64::MAX / 2);
         let mark = mark(now, self.ticks.last());
@@ -150,7 +156,11 @@ impl Membership {
             self.cache.forget();
             self.seen.fetch_max(version, Ordering::SeqCst);
         }
-        *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked + TRUST);
+        self.lease.renew(requested);
+        let before = self.clock.elapsed();
+        if let Some(row) = session.row(CLOCK, &[]).await? {
+            self.time.measure(row.get(0), before, self.clock.elapsed());
+        }
         Ok(changed)
     }
 
@@ -159,7 +169,7 @@ impl Membership {
     async fn claim_again(&self, session: &Session) -> Result<(), Fault> {
         tracing::warn!("the lease ran out and the slot was taken; taking another");
         self.cache.forget();
-        let claimed = claim(session, self.holder, self.joined.elapsed()).await?;
+        let claimed = claim(session, self.holder, self.lease.age()).await?;
         let (slot, high) = claimed.ok_or(StoreError::Busy)?;
         self.ticks.take(slot, high, high);
         let mark = high.max(self.ticks.last()) + AHEAD / 100;
@@ -171,14 +181,12 @@ impl Membership {
 
     /// Whether what is cached may be acted on.
     pub(crate) fn trusts_cache(&self) -> bool {
-        let trusted = *self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        trusted.is_some_and(|until| Instant::now() < until)
+        !self.lease_left().is_zero()
     }
 
     /// Until when the lease lasts, from now; nothing if it has run out.
     pub(crate) fn lease_left(&self) -> Duration {
-        let trusted = *self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        trusted.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+        self.lease.left()
     }
 
     /// The slot of this server, and the number that it holds it by.
@@ -197,12 +205,25 @@ impl Membership {
         now.max(self.ticks.last())
     }
 
+    /// Whether ticks are left to give out.
+    pub(crate) fn has_ticks(&self) -> bool {
+        let last = u64::try_from(self.ticks.last()).unwrap_or(0);
+        last.saturating_add(SLOTS.unsigned_abs()) <= Timestamp::MAX.ticks()
+    }
+
+    /// By how much the latest tick that was given out here is ahead of this server's clock.
+    pub(crate) fn ahead(&self) -> Duration {
+        let last = u64::try_from(self.ticks.last()).unwrap_or(0);
+        let ticks = last.saturating_sub(self.clock.now().ticks());
+        Duration::from_nanos(ticks.saturating_mul(100))
+    }
+
     /// The first of so many ticks for a write.
     pub(crate) async fn tick_of(&self, count: i64) -> Result<Tick, Fault> {
         loop {
             match self.ticks.next_of(self.clock.now(), count) {
                 Ok(tick) if Timestamp::from_ticks(tick.at.unsigned_abs()).is_none() => {
-                    let text = "the clock has reached its last instant";
+                    let text = NO_TICKS;
                     return Err(StoreError::unavailable(text).into());
                 }
                 Ok(tick) => return Ok(tick),
@@ -230,7 +251,7 @@ impl Membership {
     /// Moves the mark.
     async fn extend(&self, Exhausted(least): Exhausted) -> Result<(), Fault> {
         if least > i64::try_from(Timestamp::MAX.ticks()).unwrap_or(i64::MAX) {
-            let text = "the clock has reached its last instant";
+            let text = NO_TICKS;
             return Err(StoreError::unavailable(text).into());
         }
         let session = self.pool.session().await?;
@@ -260,7 +281,7 @@ impl Membership {
 
     /// Gives the slot back, with what was given out.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
-        *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.lease.end();
         let leave = async {
             let session = self.pool.session().await?;
             let (slot, last) = (self.ticks.slot(), self.ticks.last());

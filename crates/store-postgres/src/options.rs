@@ -1,5 +1,6 @@
 //! How a store is opened, and why it may not open.
 
+use rowhouse_types::limits;
 use std::error::Error;
 use std::io;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use tokio_rustls::rustls;
 pub struct Options {
     /// Where the database is: `postgres://user:password@host:port/database`, or the words of a connection string.
     pub url: Url,
-    /// Who vouches for the database's certificate, in PEM; without, whoever the operating system trusts. Asked for
-    /// when the address says `sslmode=require`.
+    /// The authorities that the database's certificate is checked by, in PEM; without, those of the operating system. Used
+    /// when the address has `sslmode=verify-full`, `require` or `verify-ca`.
     pub authorities: Option<Vec<u8>>,
     /// Most connections that this server holds.
     pub connections: usize,
@@ -24,11 +25,13 @@ pub struct Options {
     pub write_within: Duration,
     /// How long a read is waited for before the store is busy. The database limits a statement itself, unless it hangs.
     pub read_within: Duration,
-    /// Whose time decides which messages of queues are visible and which have expired.
+    /// Whose time decides which messages of queues are visible, and what has expired of messages and entities.
     pub queue_clock: QueueClock,
+    /// Expired entities are removed no sooner than this after the TTL of their table was set.
+    pub ttl_grace: Duration,
 }
 
-/// Whose time decides which messages of queues are visible and which have expired.
+/// Whose time decides which messages of queues are visible, and what has expired of messages and entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueClock {
     /// The database's: one clock for all servers, whatever their own say. When it is set back, what it showed as visible
@@ -82,6 +85,7 @@ impl Options {
             // Longer than a page may take, and than the database lets the statement run with which that ends.
             read_within: Duration::from_secs(40),
             queue_clock: QueueClock::Database,
+            ttl_grace: Duration::from_secs(limits::TTL_GRACE_SECONDS),
         }
     }
 }
@@ -147,6 +151,12 @@ pub enum OpenError {
         "no connection can be made as configured: {0}; check the address, the password and --store-ca-file"
     )]
     Misconfigured(String),
+    /// Passwords and data would cross the network in plain text.
+    #[error(
+        "the database is on another machine and offers no TLS: turn on TLS there, or add sslmode=disable to the \
+         address to send everything in plain text"
+    )]
+    PlainText,
     /// It answers, and says no: trying again does not help.
     #[error("the database refuses: {0}")]
     Refused(String),

@@ -1,5 +1,6 @@
 //! Connections: how they are made, lent and given back.
 
+use crate::address::{Address, TlsMode, parse_address};
 use crate::fault::Fault;
 use crate::lanes::{Lanes, Shared};
 use crate::options::{Durability, OpenError, Options, Url};
@@ -20,6 +21,8 @@ use tokio_postgres::{Config, NoTls, Row, Statement};
 
 /// How long making a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// What the client library says of a database that offers no TLS.
+const NO_TLS: &str = "server does not support TLS";
 /// How long the other side may leave sent data unacknowledged.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 /// What every session is told. Statements name keys, so an index finds and orders the rows of them all, but for keys
@@ -37,6 +40,7 @@ pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(crate) struct Pool {
     connections: Deadpool,
     lanes: Arc<Lanes>,
+    tls: TlsMode,
 }
 
 /// A connection for one operation. Given back when dropped, and closed instead if a transaction is open or an answer
@@ -54,15 +58,16 @@ pub(crate) struct Session {
 impl Pool {
     /// Makes no connection yet.
     pub(crate) fn new(url: &Url, options: &Options) -> Result<Self, OpenError> {
-        let config = url.as_str().parse().map_err(OpenError::Address)?;
-        Self::of(config, options)
+        let address = parse_address(url.as_str()).map_err(OpenError::Address)?;
+        Self::of(address, options)
     }
 
     /// The same database on another node, as the same user.
     pub(crate) fn at(options: &Options, host: &str, port: u16) -> Result<Self, OpenError> {
-        let named: Config = options.url.as_str().parse().map_err(OpenError::Address)?;
+        let Address { config: named, tls } =
+            parse_address(options.url.as_str()).map_err(OpenError::Address)?;
         let mut config = Config::new();
-        config.host(host).port(port).ssl_mode(named.get_ssl_mode());
+        config.host(host).port(port);
         if let Some(user) = named.get_user() {
             config.user(user);
         }
@@ -75,10 +80,12 @@ impl Pool {
         if let Some(given) = named.get_options() {
             config.options(given);
         }
-        Self::of(config, options)
+        Self::of(Address { config, tls }, options)
     }
 
-    fn of(mut config: Config, options: &Options) -> Result<Self, OpenError> {
+    fn of(address: Address, options: &Options) -> Result<Self, OpenError> {
+        let is_local = address.is_local();
+        let Address { mut config, tls } = address;
         let given = config.get_options().unwrap_or_default().to_owned();
         config.options(format!("{SESSION} {given}"));
         if config.get_application_name().is_none() {
@@ -92,13 +99,17 @@ impl Pool {
             .keepalives_interval(Duration::from_secs(3))
             .keepalives_retries(3);
         let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        // Without being asked for, TLS would refuse the certificate that a database makes for itself.
-        let manager = if config.get_ssl_mode() == SslMode::Require {
-            let connector = tls::connector(options.authorities.as_deref())?;
-            Manager::from_config(config, connector, fast)
-        } else {
-            config.ssl_mode(SslMode::Disable);
+        // Plain text never leaves this machine unless the address says so.
+        config.ssl_mode(match tls {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer if is_local => SslMode::Prefer,
+            TlsMode::Prefer | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
+        });
+        let manager = if tls == TlsMode::Disable {
             Manager::from_config(config, NoTls, fast)
+        } else {
+            let connector = tls::connector(tls, options.authorities.as_deref())?;
+            Manager::from_config(config, connector, fast)
         };
         let most = options.connections.max(2);
         let pool = Deadpool::builder(manager)
@@ -114,7 +125,7 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build();
         let connections = pool.map_err(|error| OpenError::Unreachable(error.to_string()))?;
-        Ok(Self { connections, lanes: Lanes::of(most) })
+        Ok(Self { connections, lanes: Lanes::of(most), tls })
     }
 
     /// A connection, when one is free.
@@ -150,7 +161,14 @@ impl Pool {
     pub(crate) async fn first(&self) -> Result<Session, OpenError> {
         match self.connections.get().await {
             Ok(object) => Ok(self.lend(object)),
-            Err(PoolError::Backend(error)) => Err(OpenError::of(&error)),
+            Err(PoolError::Backend(error)) => Err(match OpenError::of(&error) {
+                OpenError::Misconfigured(reason)
+                    if self.tls == TlsMode::Prefer && reason.contains(NO_TLS) =>
+                {
+                    OpenError::PlainText
+                }
+                reason => reason,
+            }),
             Err(error) => Err(OpenError::Unreachable(error.to_string())),
         }
     }
@@ -337,6 +355,12 @@ pub(crate) async fn examine(session: &Session, durability: Durability) -> Result
                 return Err(OpenError::NotDurable(name));
             }
         }
+    }
+    if setting("data_checksums").await? == "off" {
+        tracing::warn!(
+            "the database runs with data_checksums off, so that it cannot notice damaged pages: stop it and run \
+             'pg_checksums --enable'"
+        );
     }
     Ok(())
 }

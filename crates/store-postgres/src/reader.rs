@@ -7,13 +7,15 @@ use crate::load::{Kind, Meter};
 use crate::nodes::Nodes;
 use crate::pool::Session;
 use crate::queue::{self, Now};
+use crate::time::ExpiryTime;
 use crate::{catalogue, entity, index, scan};
-use rowhouse_env::Clock;
 use rowhouse_store::{
     Account, AccountId, Built, Conflict, Expiry, Extent, IndexId, Message, Page, Queue, QueueId,
     Scan, Sort, StoreError, Table, TableId, Walk, WalkPage,
 };
-use rowhouse_types::{AccountName, EntityKey, FoldedName, KeyRange, QueueName, Record, TableName};
+use rowhouse_types::{
+    AccountName, EntityKey, FoldedName, KeyRange, QueueName, Record, TableName, limits,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ pub(crate) const BESIDE_OTHERS: Duration = Duration::from_secs(2);
 pub(crate) struct Reader {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: ExpiryTime,
 }
 
 impl Reader {
@@ -101,7 +103,7 @@ impl Reader {
 
     /// What has expired now. Nobody asks the clock for a table that keeps its entities.
     fn expiry<'a>(&self, table: &'a Table) -> Option<Expiry<'a>> {
-        table.ttl.as_ref().map(|ttl| ttl.at(self.clock.now()))
+        table.ttl.as_ref().map(|ttl| ttl.at(self.time.now()))
     }
 
     pub(crate) async fn get(
@@ -227,7 +229,8 @@ impl Reader {
         let known = self.current(table, trust).await?;
         let expiry = self.expiry(&known);
         let source = self.source(table, &known, expiry);
-        let only = if let [range] = &walk.ranges[..] { Some(range) } else { None };
+        let wanted = walk.wanted();
+        let only = if let [range] = &wanted[..] { Some(range) } else { None };
         let (session, meter) = self.session_for(source, only).await?;
         let page = |session| async move { scan::walk(&session, source, walk).await };
         let page = self.read_on(session, page).await?;
@@ -371,8 +374,13 @@ impl Reader {
         name: &AccountName,
         trust: bool,
     ) -> Result<Option<Arc<Account>>, StoreError> {
-        if trust && let Some(account) = self.cache.account(name) {
-            return Ok(Some(account));
+        if trust {
+            if let Some(account) = self.cache.account(name) {
+                return Ok(Some(account));
+            }
+            if self.is_stranger(name).await? {
+                return Ok(None);
+            }
         }
         let read = self.cache.generation();
         let found =
@@ -382,6 +390,26 @@ impl Reader {
             self.cache.keep_account(read, account);
         }
         Ok(found)
+    }
+
+    /// Whether no account has the name. However many ask and whatever names they make up, the database is asked once for
+    /// each time that accounts, tables or queues have changed.
+    async fn is_stranger(&self, name: &AccountName) -> Result<bool, StoreError> {
+        let names = &self.cache.names;
+        if let Some(stranger) = names.is_stranger(name, self.cache.generation()) {
+            return Ok(stranger);
+        }
+        let turn = self.in_time(async { Ok(names.turn().await) });
+        let _turn = turn.await.map_err(Fault::of_a_read)?;
+        let read = self.cache.generation();
+        if let Some(stranger) = names.is_stranger(name, read) {
+            return Ok(stranger);
+        }
+        let (after, limit) = (names.read_after(), limits::ACCOUNT_NAMES_REMEMBERED_MAX + 1);
+        let find = |session| async move { catalogue::account_names(&session, after, limit).await };
+        names.keep(read, after, &self.read(find).await?);
+        // If everything was to be forgotten meanwhile, the database is asked for this one.
+        Ok(names.is_stranger(name, self.cache.generation()).unwrap_or(false))
     }
 
     pub(crate) async fn accounts(&self) -> Result<Vec<Arc<Account>>, StoreError> {

@@ -6,6 +6,8 @@ use crate::options::{OpenError, Options, Url};
 use crate::pool::Pool;
 use crate::queue::Now;
 use crate::reader::Reader;
+use crate::store::PostgresStore;
+use crate::time::ExpiryTime;
 use async_trait::async_trait;
 use rowhouse_env::Clock;
 use rowhouse_query::index::IndexKeys;
@@ -39,8 +41,16 @@ impl PostgresReplica {
     pub fn new(url: &Url, options: &Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let pool = Pool::new(url, options)?;
         let nodes = Arc::new(Nodes::new(pool, options.clone()));
-        let reader = Reader { nodes, cache: Arc::new(Cache::default()), clock };
+        let time = ExpiryTime::new(clock, options.queue_clock);
+        let reader = Reader { nodes, cache: Arc::new(Cache::default()), time };
         Ok(Self { reader, forgotten: Mutex::new(Instant::now()) })
+    }
+
+    /// What has expired is decided by the same clock as in that store: the one of its database.
+    #[must_use]
+    pub fn with_time_of(mut self, store: &PostgresStore) -> Self {
+        self.reader.time = store.expiry_time();
+        self
     }
 
     /// Forgets what is too old; what is left may be trusted.
@@ -95,6 +105,7 @@ impl Store for PostgresReplica {
         _: &TableName,
         _: Placement,
         _: Vec<StoredPolicy>,
+        _: u64,
     ) -> Result<Arc<Table>, StoreError> {
         refused()
     }
@@ -157,11 +168,12 @@ impl Store for PostgresReplica {
         self.reader.queues(account, from, limit).await
     }
 
-    async fn create_queue(
+    async fn create_queue_within(
         &self,
         _: AccountId,
         _: &QueueName,
         _: Metadata,
+        _: u64,
     ) -> Result<Arc<Queue>, StoreError> {
         refused()
     }
@@ -198,13 +210,19 @@ impl Store for PostgresReplica {
         refused()
     }
 
-    async fn set_account_keys(&self, _: AccountId, _: [Box<[u8]>; 2]) -> Result<(), StoreError> {
+    async fn set_account_keys(
+        &self,
+        _: AccountId,
+        _: u64,
+        _: [Box<[u8]>; 2],
+    ) -> Result<(), StoreError> {
         refused()
     }
 
     async fn set_account_setting(
         &self,
         _: AccountId,
+        _: Option<u64>,
         _: &str,
         _: Option<Box<[u8]>>,
     ) -> Result<(), StoreError> {

@@ -7,7 +7,7 @@ use crate::key::DbKey;
 use crate::pool::Session;
 use crate::ticks::Tick;
 use rowhouse_store::{Command, Condition, Write};
-use rowhouse_types::Record;
+use rowhouse_types::{Record, limits};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -15,11 +15,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Rows that one statement writes at most.
-pub(crate) const ROWS_MAX: usize = 100;
+pub(crate) const ROWS_MAX: usize = limits::BATCH_OPERATIONS_MAX;
 /// Rows that one statement brings back at most.
 const SAVED_MAX: usize = 1000;
 /// The numbers of rows whose statements a connection keeps prepared. Each takes memory in the database.
-const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, 100];
+const KEPT: [usize; 7] = [1, 2, 3, 4, 5, 10, ROWS_MAX];
 /// Without indexes, too: entries of indexes are written by a transaction.
 const LIVE: &str = "EXISTS (SELECT FROM rowhouse.tables t
     WHERE t.tid = $2 AND t.dropped IS NULL AND t.indexing = 0)";

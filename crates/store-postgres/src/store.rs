@@ -10,7 +10,7 @@ use crate::frozen::Frozen;
 use crate::index::{self, build, declare};
 use crate::key;
 use crate::load::{self, Kind};
-use crate::membership::Membership;
+use crate::membership::{Membership, NO_TICKS};
 use crate::nodes::Nodes;
 use crate::options::{OpenError, Options, QueueClock};
 use crate::pool::{self, Pool, Session};
@@ -19,6 +19,7 @@ use crate::queue::write::Context;
 use crate::queue::{self, Now};
 use crate::reader::{Reader, within};
 use crate::ticks::Tick;
+use crate::time::ExpiryTime;
 use crate::{catalogue, log, rights, schema, statement, status, sweep};
 use async_trait::async_trait;
 use rowhouse_env::{Clock, Random};
@@ -55,6 +56,7 @@ pub struct PostgresStore {
     membership: Arc<Membership>,
     write_within: Duration,
     queue_clock: QueueClock,
+    ttl_grace: Duration,
     floors: Floors,
     /// Keeps others off the database.
     alone: Option<Arc<Alone>>,
@@ -84,6 +86,10 @@ pub struct Stats {
     pub retries: u64,
     /// How long the lease on what is cached still lasts.
     pub lease_left: Duration,
+    /// How far this server's clock is from that of the database.
+    pub clock_offset: Duration,
+    /// Memory of what is remembered of accounts, tables and queues, about.
+    pub catalogue_bytes: usize,
 }
 
 impl PostgresStore {
@@ -124,14 +130,15 @@ impl PostgresStore {
         // Connections of its own, so that a lease never waits behind requests.
         let few = Options { connections: MEMBER_CONNECTIONS, ..options.clone() };
         let of_member = Pool::new(&options.url, &few)?;
-        let (of_cache, of_clock) = (Arc::clone(&cache), Arc::clone(&clock));
+        let time = ExpiryTime::new(Arc::clone(&clock), options.queue_clock);
+        let (of_cache, of_time) = (Arc::clone(&cache), time.clone());
         let membership = if is_alone {
-            Membership::join(of_member, of_cache, of_clock, &*random).await?
+            Membership::join(of_member, of_cache, of_time, clock, &*random).await?
         } else {
-            Membership::join_others(of_member, of_cache, of_clock, &*random).await?
+            Membership::join_others(of_member, of_cache, of_time, clock, &*random).await?
         };
         let membership = Arc::new(membership);
-        let Options { write_within, queue_clock, .. } = options;
+        let Options { write_within, queue_clock, ttl_grace, .. } = options;
         let nodes = Arc::new(Nodes::new(pool.clone(), options));
         let of_sweeper = Arc::clone(&membership);
         let now = move || Now::of(queue_clock, || of_sweeper.now());
@@ -151,7 +158,7 @@ impl PostgresStore {
         let publishing = load::keep_publishing(Arc::clone(&nodes), Arc::clone(&membership));
         background.push(tokio::spawn(publishing));
         let build = Arc::new(Notify::new());
-        let expirer = Expirer::new(Arc::clone(&nodes), Arc::clone(&clock));
+        let expirer = Expirer::new(Arc::clone(&nodes), time.clone());
         let (of_builder, of_cache) = (Arc::clone(&nodes), Arc::clone(&cache));
         let building =
             build::keep_building(of_builder, of_cache, expirer.clone(), Arc::clone(&build));
@@ -159,10 +166,11 @@ impl PostgresStore {
         let expire = Arc::new(Notify::new());
         background.push(tokio::spawn(expirer.keep_looking(Arc::clone(&expire))));
         Ok(Self {
-            reader: Reader { nodes, cache, clock },
+            reader: Reader { nodes, cache, time },
             membership,
             write_within,
             queue_clock,
+            ttl_grace,
             floors: Floors::new(write_within),
             alone,
             open: RwLock::new(()),
@@ -184,7 +192,35 @@ impl PostgresStore {
             commits: self.commits.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
             lease_left: self.membership.lease_left(),
+            clock_offset: self.reader.time.offset(),
+            catalogue_bytes: self.reader.cache.bytes(),
         }
+    }
+
+    /// The time that decides what has expired.
+    pub(crate) fn expiry_time(&self) -> ExpiryTime {
+        self.reader.time.clone()
+    }
+
+    /// Whether there are Timestamps left to give out.
+    pub fn has_timestamps(&self) -> bool {
+        self.membership.has_ticks()
+    }
+
+    /// By how much the latest Timestamp that was given out here is ahead of this server's clock.
+    pub fn ahead(&self) -> Duration {
+        self.membership.ahead()
+    }
+
+    /// What is wrong though the store takes writes, in a sentence.
+    pub fn warning(&self) -> Option<String> {
+        let seconds = self.reader.time.offset().as_secs();
+        self.reader.time.is_off().then(|| {
+            format!(
+                "the clock of this machine is {seconds} s off that of the database, so this server removes no \
+                 expired entities: set the clock"
+            )
+        })
     }
 
     /// What it runs on: nodes, servers and shards, with what all servers ask of them. A node that does not answer
@@ -307,7 +343,7 @@ impl PostgresStore {
         messages: &[MessageCommand],
     ) -> Result<Outcome, Fault> {
         let cluster = self.reader.nodes.is_cluster();
-        let now = self.reader.clock.now();
+        let now = self.reader.time.now();
         let tried = match indexed {
             _ if !messages.is_empty() => Ok(None),
             None => self.as_statement(session, commands).await,
@@ -500,10 +536,14 @@ impl Store for PostgresStore {
         name: &TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        most: u64,
     ) -> Result<Arc<Table>, StoreError> {
-        let now = self.reader.clock.now();
+        let now = self.reader.time.now();
         let create = |session: Arc<Session>| async move {
-            catalogue::create_table(&session, account, name, &placement, policies, now).await
+            let table =
+                catalogue::create_table(&session, account, name, &placement, policies, now).await?;
+            catalogue::check_tables(&session, account, most).await?;
+            Ok(table)
         };
         self.change(create).await.map(Arc::new)
     }
@@ -524,8 +564,9 @@ impl Store for PostgresStore {
     }
 
     async fn set_ttl(&self, table: TableId, ttl: Option<Ttl>) -> Result<(), StoreError> {
-        let set =
-            |session: Arc<Session>| async move { expire::set(&session, table, ttl.as_ref()).await };
+        let set = |session: Arc<Session>| async move {
+            expire::set(&session, table, ttl.as_ref(), self.ttl_grace).await
+        };
         self.change(set).await?;
         self.expire.notify_one();
         Ok(())
@@ -602,15 +643,18 @@ impl Store for PostgresStore {
         self.reader.queues(account, from, limit).await
     }
 
-    async fn create_queue(
+    async fn create_queue_within(
         &self,
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
     ) -> Result<Arc<Queue>, StoreError> {
-        let now = self.reader.clock.now();
+        let now = self.reader.time.now();
         let create = |session: Arc<Session>| async move {
-            queue::catalogue::create(&session, account, name, metadata, now).await
+            let queue = queue::catalogue::create(&session, account, name, metadata, now).await?;
+            queue::catalogue::check_queues(&session, account, most).await?;
+            Ok(queue)
         };
         self.change(create).await.map(Arc::new)
     }
@@ -656,7 +700,7 @@ impl Store for PostgresStore {
     }
 
     async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError> {
-        let now = self.reader.clock.now();
+        let now = self.reader.time.now();
         let create = |session: Arc<Session>| async move {
             catalogue::create_account(&session, &account, now).await?;
             let created = catalogue::account(&session, &account.name).await?;
@@ -668,10 +712,11 @@ impl Store for PostgresStore {
     async fn set_account_keys(
         &self,
         account: AccountId,
+        version: u64,
         keys: [Box<[u8]>; 2],
     ) -> Result<(), StoreError> {
         let set = |session: Arc<Session>| async move {
-            catalogue::set_account_keys(&session, account, &keys).await
+            catalogue::set_account_keys(&session, account, version, &keys).await
         };
         self.change(set).await
     }
@@ -679,11 +724,13 @@ impl Store for PostgresStore {
     async fn set_account_setting(
         &self,
         account: AccountId,
+        version: Option<u64>,
         name: &str,
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError> {
         let set = |session: Arc<Session>| async move {
-            catalogue::set_account_setting(&session, account, name, value.as_deref()).await
+            let value = value.as_deref();
+            catalogue::set_account_setting(&session, account, version, name, value).await
         };
         self.change(set).await
     }
@@ -727,7 +774,9 @@ impl Store for PostgresStore {
 
     fn ready(&self) -> Result<(), StoreError> {
         drop(self.enter()?);
-        if self.membership.trusts_cache() {
+        if !self.membership.has_ticks() {
+            Err(StoreError::unavailable(NO_TICKS))
+        } else if self.membership.trusts_cache() {
             Ok(())
         } else {
             Err(StoreError::unavailable("the database does not answer"))

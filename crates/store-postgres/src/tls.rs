@@ -1,15 +1,48 @@
-//! TLS to the database: who vouches for its certificate.
+//! TLS to the database: how its certificate is checked.
 
+use crate::address::TlsMode;
 use crate::options::OpenError;
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
-/// Encrypts, and checks the certificate and the name in it: by these authorities, or those of the operating system.
-pub(crate) fn connector(authorities: Option<&[u8]>) -> Result<MakeRustlsConnect, OpenError> {
+/// Encrypts, and checks the certificate as the mode says: by these authorities, or those of the operating system.
+pub(crate) fn connector(
+    mode: TlsMode,
+    authorities: Option<&[u8]>,
+) -> Result<MakeRustlsConnect, OpenError> {
+    let refuse = |reason: String| OpenError::Authorities(reason);
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refuse(error.to_string()))?;
+    let checks_certificate = matches!(mode, TlsMode::VerifyCa | TlsMode::VerifyFull);
+    let chain = if checks_certificate {
+        let roots = Arc::new(roots(authorities)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        Some(verifier.build().map_err(|error| refuse(error.to_string()))?)
+    } else {
+        None
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = match chain {
+        Some(chain) if mode == TlsMode::VerifyFull => chain,
+        chain => Arc::new(Lenient { chain, provider }),
+    };
+    let config =
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, OpenError> {
     let refuse = |reason: String| OpenError::Authorities(reason);
     let certificates: Vec<CertificateDer<'static>> = match authorities {
         Some(pem) => {
@@ -23,10 +56,58 @@ pub(crate) fn connector(authorities: Option<&[u8]>) -> Result<MakeRustlsConnect,
     if added == 0 {
         return Err(refuse("there is none".to_owned()));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| refuse(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
+    Ok(roots)
+}
+
+/// Does not check the name in a certificate, and without authorities nothing of it: `verify-ca` and `prefer`. That the database
+/// has the key of the certificate is always checked.
+#[derive(Debug)]
+struct Lenient {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Lenient {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        // The chain is verified before the name.
+        match chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }

@@ -60,6 +60,51 @@ pub struct Table {
     pub ttl: Option<Ttl>,
 }
 
+/// What an allocation takes beside its bytes, about.
+const ALLOCATION_BYTES: usize = 32;
+
+pub(crate) fn text_bytes(text: &str) -> usize {
+    ALLOCATION_BYTES + text.len()
+}
+
+pub(crate) fn policies_bytes(policies: &[StoredPolicy]) -> usize {
+    let bytes = |policy: &StoredPolicy| {
+        let permission = policy.permission.as_deref().map_or(0, text_bytes);
+        size_of::<StoredPolicy>() + text_bytes(&policy.id) + permission
+    };
+    policies.iter().map(bytes).sum()
+}
+
+impl Account {
+    /// What it takes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        let keys: usize = self.keys.iter().map(|key| ALLOCATION_BYTES + key.len()).sum();
+        let settings: usize = self
+            .settings
+            .iter()
+            .map(|(name, value)| text_bytes(name) + 2 * ALLOCATION_BYTES + value.len())
+            .sum();
+        size_of::<Self>() + text_bytes(self.name.as_str()) + keys + settings
+    }
+}
+
+impl Table {
+    /// What it takes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        let index = |index: &Index| {
+            let properties = index.keys.properties.iter();
+            let properties: usize = properties.map(|it| size_of_val(it) + text_bytes(it)).sum();
+            size_of::<Index>() + text_bytes(index.name.as_str()) + properties
+        };
+        let indexes: usize = self.indexes.iter().map(index).sum();
+        let property = self.ttl.as_ref().and_then(|ttl| ttl.property.as_deref());
+        let group = self.placement.group.as_deref();
+        let optional: usize = [property, group].into_iter().flatten().map(text_bytes).sum();
+        let name = text_bytes(self.name.as_str());
+        size_of::<Self>() + name + optional + indexes + policies_bytes(&self.policies)
+    }
+}
+
 /// Where partitions go; fixed when the table is created. Engines of one node keep it and need it not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {

@@ -44,6 +44,9 @@ pub enum Conflict {
     /// An account of that name is there.
     #[error("the account exists")]
     AccountExists,
+    /// The account has another version than the change was made for.
+    #[error("the account has changed meanwhile")]
+    AccountChanged,
     /// [`crate::Condition::Absent`] did not hold.
     #[error("the entity exists")]
     EntityExists,
@@ -68,6 +71,12 @@ pub enum Conflict {
     /// No such index, or no longer, or it is not ready.
     #[error("the index does not exist or is not ready")]
     IndexNotFound,
+    /// The account has as many tables as it may.
+    #[error("the account has too many tables")]
+    TooManyTables,
+    /// The account has as many queues as it may.
+    #[error("the account has too many queues")]
+    TooManyQueues,
     /// The table has as many indexes as it may.
     #[error("the table has too many indexes")]
     TooManyIndexes,

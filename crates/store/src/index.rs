@@ -59,7 +59,8 @@ pub type Lookup = Part<IndexId>;
 pub enum Extent {
     /// All entities in these ranges.
     Keys(Vec<KeyRange>),
-    /// Entries in these parts of indexes that are within these ranges of keys.
+    /// Entries in these parts of indexes that are within these ranges of keys. Where a span is of several entries, those outside
+    /// are passed, however many there are: whoever has to be done in time names all keys.
     Entries(Vec<Lookup>, Vec<KeyRange>),
 }
 
@@ -79,8 +80,12 @@ pub struct Walk {
     pub index: IndexId,
     /// Sorted and disjoint; nothing outside is read.
     pub spans: Vec<Span>,
-    /// Disjoint and in ascending order; no entity outside is read.
+    /// Disjoint and in ascending order; no entity outside is read, and no entry of one is counted or named. Such entries are
+    /// passed nevertheless, beyond the deadline too: whoever has to be done in time names spans that have none of them
+    /// ([`rowhouse_query::index::is_confined`]).
     pub ranges: Vec<KeyRange>,
+    /// Disjoint and in ascending order; no entity outside is wanted, as the filter says too. A page may end there.
+    pub keys: Vec<KeyRange>,
     /// Which end is read first.
     pub direction: Direction,
     /// Start with this entry, or where it would be; at the first without.
@@ -97,13 +102,23 @@ pub struct Walk {
     pub deadline: Instant,
 }
 
+impl Walk {
+    /// What is both in its ranges and in its keys.
+    pub fn wanted(&self) -> Vec<KeyRange> {
+        let of = |range: &KeyRange| -> Vec<KeyRange> {
+            self.keys.iter().filter_map(|keys| range.intersect(keys)).collect()
+        };
+        self.ranges.iter().flat_map(of).collect()
+    }
+}
+
 /// What a walk found.
 #[derive(Clone, Debug, Default)]
 pub struct WalkPage {
     /// The entities in the order of the index.
     pub rows: Rows,
-    /// The entry that the next page starts with; none if nothing is left.
+    /// The entry that the next page starts with, within the ranges; none if nothing is left.
     pub next: Option<EntryPlace>,
-    /// How many entries were looked at.
+    /// How many entries within the ranges were looked at.
     pub examined: u64,
 }

@@ -62,7 +62,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// A page is one snapshot of each partition it reads (of the whole page: *single-node*); two pages of one
     /// query need not be. A page may be empty and still say where to resume. Resuming works
-    /// whether or not the entity at that place still exists.
+    /// whether or not the entity at that place still exists. What is outside the ranges changes nothing in a page.
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError>;
 
     /// Runs every command of the batch, or none: entities of any tables and partitions, then messages of any queues.
@@ -102,17 +102,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         name: &TableName,
         placement: Placement,
     ) -> Result<Arc<Table>, StoreError> {
-        self.create_table_with_policies(account, name, placement, Vec::new()).await
+        self.create_table_with_policies(account, name, placement, Vec::new(), u64::MAX).await
     }
 
     /// Creates a table as [`Store::create_table`] does, which has these access policies from the beginning: nobody ever
     /// finds it without them, whatever happens meanwhile.
+    ///
+    /// Fails with [`Conflict::TooManyTables`] if it is not there and the account has `most` tables or more. However many
+    /// tables are created at the same time, on however many servers, the account never has more.
     async fn create_table_with_policies(
         &self,
         account: AccountId,
         name: &TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        most: u64,
     ) -> Result<Arc<Table>, StoreError>;
 
     /// Drops a table: its name is free and its entities are unreachable at once; their space comes back
@@ -162,8 +166,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError>;
 
     /// How many entities or entries one would look at to read all of this, no further than `bound`: what a planner
-    /// compares. An engine may estimate, and is right when there are few. What has expired counts for as long as it is
-    /// there to be looked at.
+    /// compares. An engine may estimate, and is right when there are few. Nothing outside the ranges of the extent changes the
+    /// answer. What has expired counts for as long as it is there to be looked at.
     /// Fails with [`Conflict::IndexNotFound`] if an index is not there or not ready.
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError>;
 
@@ -190,6 +194,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+    ) -> Result<Arc<Queue>, StoreError> {
+        self.create_queue_within(account, name, metadata, u64::MAX).await
+    }
+
+    /// Creates a queue as [`Store::create_queue`] does, unless the account would have more than `most` then: fails with
+    /// [`Conflict::TooManyQueues`] if it is not there and the account has so many or more. However many queues are created
+    /// at the same time, on however many servers, the account never has more.
+    async fn create_queue_within(
+        &self,
+        account: AccountId,
+        name: &QueueName,
+        metadata: Metadata,
+        most: u64,
     ) -> Result<Arc<Queue>, StoreError>;
 
     /// Drops a queue: its name is free and its messages are unreachable at once; their space comes back in the
@@ -222,18 +239,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Creates an account under an id that was never used before. Fails with [`Conflict::AccountExists`].
     async fn create_account(&self, account: NewAccount) -> Result<Arc<Account>, StoreError>;
 
-    /// Replaces the sealed keys of an account. Fails with [`Conflict::AccountNotFound`].
+    /// Replaces the sealed keys of an account that has this version; a change in between is never overwritten.
+    /// Fails with [`Conflict::AccountNotFound`], or [`Conflict::AccountChanged`] if it has another version.
     async fn set_account_keys(
         &self,
         account: AccountId,
+        version: u64,
         keys: [Box<[u8]>; 2],
     ) -> Result<(), StoreError>;
 
-    /// Stores or removes a named setting of an account: bytes that only a service understands.
-    /// Fails with [`Conflict::AccountNotFound`].
+    /// Stores or removes a named setting of an account: bytes that only a service understands. With a version, only
+    /// if the account has it: a value that was made from an earlier one needs that.
+    /// Fails with [`Conflict::AccountNotFound`], or [`Conflict::AccountChanged`] if it has another version.
     async fn set_account_setting(
         &self,
         account: AccountId,
+        version: Option<u64>,
         name: &str,
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError>;
@@ -256,7 +277,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Fails with [`Conflict::ChangesNotKept`] if some after the place are no longer there.
     async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError>;
 
-    /// Whether the store can take writes. Once a write or fsync has failed it cannot, until a restart.
+    /// Whether the store can take writes: no write or fsync has failed that it has not recovered from, and there are
+    /// Timestamps left to give out.
     fn ready(&self) -> Result<(), StoreError>;
 
     /// Until when reads here show everything that was answered, if this is a copy that follows another

@@ -5,6 +5,7 @@
 //! first one has it for, whatever the wall clock does.
 
 use crate::catalogue::AccountId;
+use crate::catalogue::{policies_bytes, text_bytes};
 use rowhouse_types::{Guid, QueueName, StoredPolicy, Timestamp};
 
 /// Names a queue for ever; never reused, so a queue created under an old name has no old messages.
@@ -26,6 +27,18 @@ pub struct Queue {
     pub metadata: Metadata,
     /// Access policies in the order in which they were set.
     pub policies: Vec<StoredPolicy>,
+}
+
+impl Queue {
+    /// What it takes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        let pair = |(name, value): &(Box<str>, Box<str>)| {
+            size_of::<(Box<str>, Box<str>)>() + text_bytes(name) + text_bytes(value)
+        };
+        let metadata: usize = self.metadata.iter().map(pair).sum();
+        let name = text_bytes(self.name.as_str());
+        size_of::<Self>() + name + metadata + policies_bytes(&self.policies)
+    }
 }
 
 /// Names and values in the order in which they were given.

@@ -56,6 +56,6 @@ pub struct Page {
     /// Names a key that exists within the ranges at the time of the page: when limit or bytes ended the
     /// page, the next entity that satisfies the filter, as far as there was time to look.
     pub next: Option<Position>,
-    /// How many entities were looked at; through an index, how many entries.
+    /// How many entities were looked at; through an index, how many entries within the ranges.
     pub examined: u64,
 }

@@ -218,6 +218,28 @@ impl Grant {
         if named { Ok(()) } else { Err(Denied::Service) }
     }
 
+    /// Whether a batch sent to the Table service may hold an operation that is allowed: one on an entity, or on a message
+    /// of a queue.
+    pub fn check_batch(&self) -> Result<(), Denied> {
+        match self {
+            Self::AccountKey => Ok(()),
+            Self::AccountSignature { services, resource_types, permissions } => {
+                self.check_service(Service::Table)?;
+                if !resource_types.object {
+                    return Err(Denied::ResourceType);
+                }
+                let entity = ['r', 'a', 'u', 'd'].iter().any(|letter| permissions.has(*letter));
+                let message = services.queue && permissions.has('p');
+                if entity || message { Ok(()) } else { Err(Denied::Permission) }
+            }
+            Self::TableSignature { permissions, .. } => {
+                let any = ['r', 'a', 'u', 'd'].iter().any(|letter| permissions.has(*letter));
+                if any { Ok(()) } else { Err(Denied::Permission) }
+            }
+            Self::QueueSignature { .. } => Err(Denied::Operation),
+        }
+    }
+
     /// The keys that may be read or written; everything unless the signature names a range.
     pub fn range(&self) -> Option<&KeyRange> {
         match self {

@@ -11,6 +11,7 @@ pub mod limits;
 mod etag;
 mod key;
 mod name;
+mod network;
 mod policy;
 mod properties;
 mod record;
@@ -24,6 +25,7 @@ pub use key::{Direction, EntityKey, KeyRange, PartitionKey, Position, RowKey};
 pub use name::{
     AccountName, FoldedName, IndexName, NameError, QueueName, TableName, check_property_name,
 };
+pub use network::{Network, NetworkError};
 pub use policy::StoredPolicy;
 pub use properties::{CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate};
 pub use record::{

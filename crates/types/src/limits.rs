@@ -111,6 +111,9 @@ pub const INDEX_BODY_BYTES_MAX: usize = 16 * 1024;
 pub const INDEX_VALUE_BYTES_MAX: usize = 256;
 /// Longest life of an entity, in seconds. Ours: a hundred years.
 pub const TTL_SECONDS_MAX: u64 = 3_155_760_000;
+/// Time between a table's TTL being set and the first removal of an expired entity, in seconds, unless configured. Ours:
+/// within it, taking the TTL back brings every entity back.
+pub const TTL_GRACE_SECONDS: u64 = 60;
 /// Largest body that says when entities expire, in bytes. Ours.
 pub const TTL_BODY_BYTES_MAX: usize = 4 * 1024;
 /// Most names in `$select`. Azure.
@@ -138,14 +141,42 @@ pub const CLIENT_REQUEST_ID_CHARS_MAX: usize = 1024;
 /// Longest `AuthenticationErrorDetail`, in bytes before it is escaped; what is longer is cut. Ours: nobody who is not known
 /// should get back all that a head can hold.
 pub const AUTHENTICATION_DETAIL_BYTES_MAX: usize = 8 * 1024;
+/// Most lines about failed authentication in the log in a second; the next one says how many were left out. Ours.
+pub const AUTHENTICATION_LINES_PER_SECOND_MAX: u32 = 10;
+/// Most characters of an account name in such a line. Ours: strangers choose them.
+pub const LOGGED_ACCOUNT_CHARS_MAX: usize = 64;
 /// How far a signed date may be from the server's clock, in seconds. Azure: 15 minutes.
 pub const CLOCK_SKEW_SECONDS: u64 = 15 * 60;
+/// How far the Timestamps of a store may be ahead of the server's clock before the log warns of it, in seconds. Ours.
+pub const STORE_AHEAD_SECONDS_WARN: u64 = 1;
+/// Free space that an embedded store whose disk was full waits for before it takes writes again, in bytes. Ours.
+pub const ROOM_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// How long a client that takes a backup may keep it waiting in all, beyond what [`BACKUP_BYTES_PER_SECOND_MIN`] takes,
+/// in seconds: the store cannot let go of old pages meanwhile. Ours.
+pub const BACKUP_WAIT_SECONDS_MAX: u64 = 5 * 60;
+/// How fast a client that takes a backup has to read it, on average, in bytes per second. Ours.
+pub const BACKUP_BYTES_PER_SECOND_MIN: u64 = 256 * 1024;
+/// How far a server's clock may be from that of the database for the server to remove expired entities, in seconds. Ours.
+pub const DATABASE_CLOCK_SECONDS_MAX: u64 = 2;
 
 /// Most connections of a listener at a time, unless configured. Ours.
 pub const CONNECTIONS_MAX: usize = 8 * 1024;
 /// Most connections from one address at a time, unless configured. Ours: load tests and proxies come from
 /// one address, a single faulty client should leave room for others.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4 * 1024;
+/// Most connections from one address that had no request with a valid credential, unless configured. Ours: more than a
+/// test suite opens at once before its first requests are answered.
+pub const ANONYMOUS_CONNECTIONS_PER_ADDRESS_MAX: usize = 1024;
+/// Largest head of a request on such a connection that is read unasked, in bytes. Ours: of larger ones few are read at a time.
+pub const ANONYMOUS_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Most larger heads that are read at a time on such connections of a listener. Ours.
+pub const ANONYMOUS_HEADS_MAX: usize = 256;
+/// Most of them from one address. Ours.
+pub const ANONYMOUS_HEADS_PER_ADDRESS_MAX: usize = 16;
+/// Longest time that the head of a request may take on such a connection, in seconds. Ours.
+pub const ANONYMOUS_HEAD_SECONDS_MAX: u64 = 10;
+/// Longest silence on such a connection, in seconds. Ours.
+pub const ANONYMOUS_IDLE_SECONDS_MAX: u64 = 10;
 /// Largest head of a request, in bytes. Ours: the longest target that the HTTP library takes (64 KiB) and
 /// 32 KiB of headers.
 pub const HEAD_BYTES_MAX: usize = 96 * 1024;
@@ -169,6 +200,23 @@ pub const DRAIN_SECONDS_MAX: u64 = 8;
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Longest time that such a body may take, in seconds. Ours.
 pub const ADMIN_BODY_SECONDS_MAX: u64 = 10;
+/// Most tables of an account, unless configured. Ours: the embedded engine keeps what it knows of each in memory.
+pub const TABLES_PER_ACCOUNT_MAX: u64 = 50_000;
+/// Most queues of an account, unless configured. Ours: likewise, with up to [`METADATA_BYTES_MAX`] of metadata each.
+pub const QUEUES_PER_ACCOUNT_MAX: u64 = 20_000;
+/// How often a change of an account is made before its caller is told to try later: again whenever another server has changed
+/// the account meanwhile. Ours.
+pub const ACCOUNT_CHANGE_ATTEMPTS_MAX: usize = 16;
+/// Most accounts whose names a server on PostgreSQL remembers, of about 20 bytes each. Ours: beyond that the database is
+/// asked for each unknown name.
+pub const ACCOUNT_NAMES_REMEMBERED_MAX: usize = 1_000_000;
+/// Most memory for what a server on PostgreSQL remembers of accounts, tables and queues, in bytes. Ours: what is used
+/// least is forgotten, and read again when it is needed.
+pub const CATALOGUE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Shortest key that an account is given, in bytes. Ours: Azure's have 64. Shorter keys from before go on working.
+pub const ACCOUNT_KEY_BYTES_MIN: usize = 32;
+/// How long one request of the admin API seals keys of accounts anew, in seconds; the rest is left for the next. Ours.
+pub const RESEAL_SECONDS_MAX: u64 = 2;
 /// Shortest token of the admin API, in characters. Ours.
 pub const ADMIN_TOKEN_CHARS_MIN: usize = 16;
 /// Most requests worked on at a time, unless configured. Ours.

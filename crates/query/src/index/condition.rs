@@ -35,11 +35,14 @@ pub(crate) fn possible(property: &str) -> Set {
 
 /// Holds the component that the property has in every entity which satisfies the condition, or its negation.
 pub(crate) fn values(expr: &Expr, negated: bool, property: &str) -> Set {
-    found(expr, negated, property)
-        .map_or_else(|| possible(property), |set| set.intersect(&possible(property)))
+    said(expr, negated, property).unwrap_or_else(|| possible(property))
 }
 
 /// The same; none if the condition says nothing, which is most often so.
+pub(crate) fn said(expr: &Expr, negated: bool, property: &str) -> Option<Set> {
+    found(expr, negated, property).map(|set| set.intersect(&possible(property)))
+}
+
 fn found(expr: &Expr, negated: bool, property: &str) -> Option<Set> {
     match expr {
         Expr::And(parts) | Expr::Or(parts) => {

@@ -5,7 +5,7 @@
 //! that looks best by its shape; which way is taken in the end is for whoever knows how many entries there are.
 
 use super::component;
-use super::condition::{properties, values};
+use super::condition::{possible, properties, said};
 use super::set::Set;
 use super::spans::{merged, spans_of};
 use super::{IndexKeys, Part, Span};
@@ -14,6 +14,7 @@ use crate::expr::Expr;
 use rowhouse_types::limits;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// How deep an `or` inside a branch of another is looked at.
 const NESTED_MAX: usize = 3;
@@ -54,8 +55,9 @@ struct Way {
     cost: u64,
 }
 
-/// What each property can be, in the order of [`Finder::names`].
-type Facts = Vec<Set>;
+/// What each property can be, in the order of [`Finder::names`]. Most conditions say nothing about most properties, and then
+/// nothing is made for them.
+type Facts = Vec<Rc<Set>>;
 
 struct Finder<'a> {
     /// The properties of all indexes.
@@ -84,7 +86,8 @@ impl<'a> Finder<'a> {
     /// One for each index that has spans, and one for each `or` that every entity has to satisfy.
     fn ways(&self, root: &Expr) -> Vec<Way> {
         let condition = Condition { expr: root, negated: false };
-        let facts = self.facts(&[condition]);
+        let possible = self.names.iter().map(|name| Rc::new(possible(name))).collect();
+        let facts = self.narrowed(possible, &[condition]);
         let mut ways = self.of_one(&facts);
         let most = 2 * self.indexes.len() + 1;
         for branches in condition.alternatives() {
@@ -98,31 +101,33 @@ impl<'a> Finder<'a> {
         ways
     }
 
-    /// What every entity has that satisfies at least one of the conditions.
-    fn facts(&self, any: &[Condition<'_>]) -> Facts {
-        let of = |name: &&str| {
-            Set::any_of(any.iter().map(|c| values(c.expr, c.negated, name)).collect())
-        };
-        self.names.iter().map(of).collect()
+    /// What every entity has that has this and satisfies at least one of the conditions.
+    fn narrowed(&self, mut facts: Facts, any: &[Condition<'_>]) -> Facts {
+        for (name, fact) in self.names.iter().zip(&mut facts) {
+            let sets = any.iter().map(|c| said(c.expr, c.negated, name));
+            if let Some(sets) = sets.collect::<Option<Vec<_>>>() {
+                *fact = Rc::new(fact.intersect(&Set::any_of(sets)));
+            }
+        }
+        facts
     }
 
     /// The ways through one index.
-    fn of_one(&self, facts: &[Set]) -> Vec<Way> {
+    fn of_one(&self, facts: &Facts) -> Vec<Way> {
         let of = |(at, (keys, places)): (usize, &(&IndexKeys, Vec<usize>))| {
-            let sets: Vec<_> = places.iter().map(|place| &facts[*place]).collect();
+            let sets: Vec<_> = places.iter().map(|place| &*facts[*place]).collect();
             Some(Way::new(vec![(at, spans_of(keys, &sets)?)]))
         };
         self.indexes.iter().enumerate().filter_map(of).collect()
     }
 
     /// The way through the parts of all branches; none if a branch has no way.
-    fn of_all(&self, branches: Vec<Condition<'_>>, facts: &[Set], nested: usize) -> Option<Way> {
+    fn of_all(&self, branches: Vec<Condition<'_>>, facts: &Facts, nested: usize) -> Option<Way> {
         let branches = grouped(branches);
         self.branches.set(self.branches.get().checked_sub(branches.len())?);
         let mut parts: Vec<Vec<Span>> = vec![Vec::new(); self.indexes.len()];
         for branch in branches {
-            let own = self.facts(&branch);
-            let facts: Facts = facts.iter().zip(&own).map(|(a, b)| a.intersect(b)).collect();
+            let facts = self.narrowed(facts.clone(), &branch);
             for (at, spans) in self.best(&branch, &facts, nested)?.parts {
                 parts[at].extend(spans);
             }
@@ -136,7 +141,7 @@ impl<'a> Finder<'a> {
     }
 
     /// The way that looks best for a branch.
-    fn best(&self, branch: &[Condition<'_>], facts: &[Set], nested: usize) -> Option<Way> {
+    fn best(&self, branch: &[Condition<'_>], facts: &Facts, nested: usize) -> Option<Way> {
         let one = self.of_one(facts).into_iter().min_by_key(|way| way.cost);
         let (Some(deeper), [condition]) = (nested.checked_sub(1), branch) else { return one };
         let several = condition.alternatives().into_iter();

@@ -17,7 +17,7 @@ mod spans;
 
 pub use entry::entry;
 pub use lookup::lookups;
-pub use spans::spans;
+pub use spans::{is_confined, spans};
 
 /// What an index is of, as far as entries and filters are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::condition::{possible, values};
 use super::set::{Interval, Set, thinned};
 use super::{IndexKeys, Span};
 use crate::Filter;
-use rowhouse_types::limits;
+use rowhouse_types::{KeyRange, ValueRef, limits};
 
 /// Sorted, disjoint spans that hold the entry of every entity that satisfies the filter; none if that cannot be said,
 /// because an entity without an entry may satisfy it, or if the filter says nothing about the properties.
@@ -20,7 +20,34 @@ pub fn spans(filter: &Filter, keys: &IndexKeys) -> Option<Vec<Span>> {
     spans_of(keys, &sets.iter().collect::<Vec<_>>())
 }
 
-/// The same for entities whose properties have values in these sets, one for each property of the index.
+/// Whether every entity that can have an entry in the span has its key in the range: the range is of whole partitions, and the
+/// index begins with PartitionKey. Whoever may see no more than the range can read such a span without passing anything else.
+pub fn is_confined(keys: &IndexKeys, span: &Span, range: &KeyRange) -> bool {
+    if *range == KeyRange::all() {
+        return true;
+    }
+    let KeyRange { start, end } = range;
+    let by_partition = keys.properties.first().is_some_and(|name| **name == *"PartitionKey");
+    let whole = start.row.is_empty() && end.as_ref().is_none_or(|end| end.row.is_empty());
+    if !by_partition || !whole {
+        return false;
+    }
+    // Of what is cut, another partition may have the same component.
+    let edge = |partition: &str| {
+        let (edge, cut) = component::of(ValueRef::String(partition));
+        (!cut).then_some(edge)
+    };
+    let Some(first) = edge(&start.partition) else { return false };
+    let ends_inside = match end {
+        None => true,
+        Some(end) => edge(&end.partition)
+            .zip(span.end.as_deref())
+            .is_some_and(|(edge, span_end)| *span_end <= *edge),
+    };
+    *first <= *span.start && ends_inside
+}
+
+/// What [`spans`] finds for entities whose properties have values in these sets, one for each property of the index.
 pub(super) fn spans_of(keys: &IndexKeys, sets: &[&Set]) -> Option<Vec<Span>> {
     if sets.iter().any(|set| set.is_empty()) {
         return Some(Vec::new());

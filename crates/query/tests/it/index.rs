@@ -4,9 +4,11 @@ use crate::common;
 use crate::common::{comparison, expr_on, filter, keys, print, value};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rowhouse_query::index::{IndexKeys, Part, Span, entry, lookups, spans};
+use rowhouse_query::index::{IndexKeys, Part, Span, entry, is_confined, lookups, spans};
 use rowhouse_query::{Expr, Filter};
-use rowhouse_types::{Guid, Record, RecordBuilder, Row, Timestamp, Value, limits};
+use rowhouse_types::{
+    Guid, KeyRange, Position, Record, RecordBuilder, Row, Timestamp, Value, limits,
+};
 use std::cmp::Ordering;
 
 /// Longest entry: four values that are cut, and a hash.
@@ -137,6 +139,32 @@ fn index() -> impl Strategy<Value = IndexKeys> {
         .prop_map(|(properties, unique)| keys(&properties, unique))
 }
 
+/// The same index with PartitionKey in front.
+fn by_partition(keys: IndexKeys) -> IndexKeys {
+    let others = keys.properties.into_iter().filter(|name| **name != *"PartitionKey");
+    let properties = std::iter::once(Box::from("PartitionKey")).chain(others);
+    IndexKeys { properties: properties.take(limits::INDEX_PROPERTIES_MAX).collect(), ..keys }
+}
+
+/// A range of keys as signatures have them: mostly of whole partitions, often of one.
+fn range() -> BoxedStrategy<KeyRange> {
+    let partition = || prop_oneof![5 => common::text(), 1 => "a{254,258}"].boxed();
+    let row = || prop_oneof![4 => Just(String::new()), 1 => common::text()].boxed();
+    let one = partition().prop_map(|partition| KeyRange::partition(&partition));
+    let from = (partition(), row()).prop_map(|(partition, row)| KeyRange {
+        start: Position::before(&partition, &row),
+        end: None,
+    });
+    let between = (partition(), row(), partition(), row()).prop_map(|(first, start, last, end)| {
+        let start = Position::before(&first, &start);
+        let whole = end.is_empty();
+        let end =
+            if whole { Position::after_partition(&last) } else { Position::after(&last, &end) };
+        KeyRange { start, end: Some(end) }
+    });
+    prop_oneof![2 => one, 1 => from, 2 => between, 1 => Just(KeyRange::all())].boxed()
+}
+
 /// A condition of any kind; most often with something at the top that every entity has to satisfy.
 fn condition() -> BoxedStrategy<Expr> {
     let any = || expr_on(NAMES, any_value(), any_text()).boxed();
@@ -253,6 +281,33 @@ proptest! {
                     way.len() == 1 && way[0].index == at && way[0].spans == spans
                 };
                 prop_assert!(ways.iter().any(there), "{ways:?} without {at}");
+            }
+        }
+    }
+
+    /// Whoever sees a range of keys alone finds every match there, and a span that is confined holds nothing else.
+    #[test]
+    fn a_confined_span_holds_nothing_outside(
+        expr in condition(),
+        keys in index(),
+        range in range(),
+        entities in vec(entity(), 1..20),
+    ) {
+        let keys = by_partition(keys);
+        let filter = filter(&print(&expr));
+        let narrowed = filter.within_partitions(&range);
+        let visible = |entity: &&Entity| range.contains(&entity.partition, &entity.row);
+        for entity in entities.iter().filter(visible) {
+            prop_assert_eq!(entity.matches(&narrowed), entity.matches(&filter));
+        }
+        let Some(spans) = spans(&narrowed, &keys) else { return Ok(()) };
+        for entity in entities.iter().filter(visible).filter(|entity| entity.matches(&filter)) {
+            prop_assert!(within(&spans, entity.entry(&keys).as_deref()), "{:?}", entity);
+        }
+        for span in spans.iter().filter(|span| is_confined(&keys, span, &range)) {
+            let outside = entities.iter().filter(|entity| !visible(entity));
+            for entry in outside.filter_map(|entity| entity.entry(&keys)) {
+                prop_assert!(!span.contains(&entry), "{:?} {:?}", span, entry);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Which part of an index a filter reads: little where it can, and never too much to look for.
 
 use crate::common::{filter, keys};
-use rowhouse_query::index::{IndexKeys, Part, Span, entry, lookups, spans};
-use rowhouse_types::{RecordBuilder, Row, Timestamp, ValueRef, limits};
+use rowhouse_query::index::{IndexKeys, Part, Span, entry, is_confined, lookups, spans};
+use rowhouse_types::{KeyRange, Position, RecordBuilder, Row, Timestamp, ValueRef, limits};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -347,5 +347,34 @@ fn looking_takes_bounded_time() {
         assert!(spans.max().unwrap_or(0) <= limits::PLAN_RANGES_MAX);
         let taken = start.elapsed();
         assert!(taken < Duration::from_secs(5), "{} took {taken:?}", &text[..60]);
+    }
+}
+
+/// What a caller that sees one partition, or several, can read of an index without passing anything else.
+#[test]
+fn an_index_by_partition_is_confined() {
+    let partition = KeyRange::partition("p");
+    let several = KeyRange {
+        start: Position::before_partition("p"),
+        end: Some(Position::after_partition("q")),
+    };
+    let rows = KeyRange { start: Position::before("p", "1"), end: Some(Position::after("p", "2")) };
+    let long = KeyRange::partition(&"p".repeat(300));
+    let cases: &[(&[&str], &str, &KeyRange, bool)] = &[
+        (&["PartitionKey", "N"], "N gt 5", &partition, true),
+        (&["PartitionKey", "N"], "N eq 5", &partition, true),
+        (&["PartitionKey"], "N eq 5", &partition, true),
+        (&["PartitionKey", "N"], "N gt 5", &several, true),
+        (&["PartitionKey", "N"], "N gt 5", &rows, false),
+        (&["PartitionKey", "N"], "N gt 5", &long, false),
+        (&["N"], "N gt 5", &partition, false),
+        (&["N", "PartitionKey"], "N gt 5", &partition, false),
+        (&["N"], "N gt 5", &KeyRange::all(), true),
+    ];
+    for (properties, text, range, confined) in cases {
+        let keys = keys(properties, false);
+        let spans = spans(&filter(text).within_partitions(range), &keys).expect("there are spans");
+        let all = spans.iter().all(|span| is_confined(&keys, span, range));
+        assert_eq!(all, *confined, "{text} on {properties:?} in {range:?}");
     }
 }

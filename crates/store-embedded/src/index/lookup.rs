@@ -4,8 +4,8 @@
 //! by side from where the ranges begin, and the page ends as soon as it is full: whoever asks for a value looks at no more
 //! entries than there are matches, and one.
 //!
-//! Otherwise all the entries are walked, and of the keys the first that the page has room for are remembered. That may
-//! take longer than there is time, and would again on the next page. So when half of it is gone the ranges are read
+//! Otherwise all the entries are walked, and of the keys the first that the page has room for are remembered. Entries outside
+//! the ranges are passed, and neither counted nor named. That may take longer than there is time, and would again on the next page. So when half of it is gone the ranges are read
 //! as if there were no index, and the page gets somewhere.
 
 use crate::committer::Fault;
@@ -53,9 +53,9 @@ pub(crate) fn read(reading: &mut Reading<'_>, ways: &[Way<'_>]) -> Result<(), Fa
         Take::Count => count(reading, ways, half)?,
     };
     if !in_time {
+        // How far the entries were walked depends on those outside the ranges too: that is not counted.
         let mut scanning = Reading { ways, page: Page::default(), role: Role::Alone, ..*reading };
         scanning.ranges()?;
-        scanning.page.examined += reading.page.examined;
         reading.page = scanning.page;
     }
     Ok(())
@@ -300,31 +300,46 @@ fn count(reading: &mut Reading<'_>, ways: &[Way<'_>], until: Instant) -> Result<
 }
 
 /// Hands over the key of every entry in the way whose entity is in the ranges; false if there was not enough time.
+///
+/// Only those are counted. An entry outside is passed without a trace, but for the time it takes.
 fn each(
     reading: &mut Reading<'_>,
     way: &Way<'_>,
     until: Instant,
     mut found: impl FnMut(&Reading<'_>, &str, &str) -> Result<(), Fault>,
 ) -> Result<bool, Fault> {
-    let mut in_time = true;
-    for span in way.spans {
-        walk::entries(reading.conn, way.id, span, |_, partition, row| {
-            let look = reading.page.examined.is_multiple_of(reading.rows_per_look);
-            if look && (until <= Instant::now() || (reading.abandoned)()) {
-                in_time = false;
-                return Ok(Step::Stop);
-            }
+    let (conn, scan) = (reading.conn, reading.scan);
+    let mut passed: u64 = 0;
+    let mut visit = |partition: &str, row: &str| -> Result<Step, Fault> {
+        let look = passed.is_multiple_of(reading.rows_per_look);
+        if look && (until <= Instant::now() || (reading.abandoned)()) {
+            return Ok(Step::Stop);
+        }
+        passed += 1;
+        if within(&scan.ranges, partition, row) {
             reading.page.examined += 1;
-            if within(&reading.scan.ranges, partition, row) {
-                found(reading, partition, row)?;
+            found(reading, partition, row)?;
+        }
+        Ok(Step::Next)
+    };
+    for span in way.spans {
+        let step = match span.single() {
+            Some(entry) => {
+                let mut stream = Stream::new(way.id, entry, &scan.ranges, Direction::Ascending);
+                loop {
+                    let Some((partition, row)) = stream.next(conn)? else { break Step::Next };
+                    if visit(&partition, &row)? == Step::Stop {
+                        break Step::Stop;
+                    }
+                }
             }
-            Ok(Step::Next)
-        })?;
-        if !in_time {
-            break;
+            None => walk::entries(conn, way.id, span, |_, partition, row| visit(partition, row))?,
+        };
+        if step == Step::Stop {
+            return Ok(false);
         }
     }
-    Ok(in_time)
+    Ok(true)
 }
 
 /// The first keys of many, and one more.

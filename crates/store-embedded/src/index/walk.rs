@@ -1,7 +1,8 @@
 //! Entities in the order of an index.
 //!
 //! The entries of a span are read as they lie, forward or backward; of those within the ranges of keys the entity is
-//! looked up and shown to the filter.
+//! looked up and shown to the filter, unless the keys alone tell that it is not wanted. An entry outside the ranges is
+//! passed: it is not counted, and no page ends there, so whoever is to be done in time has none of them in its spans.
 
 use crate::checkpoint::Whole;
 use crate::committer::Fault;
@@ -68,7 +69,8 @@ pub(crate) fn page(
         let abandoned = &|| whole.look();
         let page = WalkPage::default();
         let expiry = found.ttl.as_ref().map(|ttl| ttl.at(shared.now(found)));
-        Walking { conn, table, expiry, walk, abandoned, rows_per_look, page, full: false }.run()
+        let (passed, full) = (0, false);
+        Walking { conn, table, expiry, walk, abandoned, rows_per_look, page, passed, full }.run()
     })
 }
 
@@ -82,6 +84,8 @@ struct Walking<'a> {
     abandoned: &'a dyn Fn() -> bool,
     rows_per_look: u64,
     page: WalkPage,
+    /// How many entries outside the ranges were passed.
+    passed: u64,
     /// The page takes no more; what is looked at now is only to see whether there is another.
     full: bool,
 }
@@ -137,6 +141,9 @@ impl Walking<'_> {
 
     fn rows(&mut self, rows: Rows<'_>, span: &Span) -> Result<Step, Fault> {
         hand_over(rows, span, |entry, partition, row| {
+            if !within(&self.walk.ranges, partition, row) {
+                return Ok(self.pass());
+            }
             let stops = self.is_out_of_time() || {
                 self.page.examined += 1;
                 self.entry(partition, row)? == Step::Stop
@@ -150,10 +157,17 @@ impl Walking<'_> {
         })
     }
 
+    /// Leaves an entry outside the ranges behind. Stops only when nobody waits for the page any more.
+    fn pass(&mut self) -> Step {
+        self.passed += 1;
+        let look = self.passed.is_multiple_of(self.rows_per_look);
+        if look && (self.abandoned)() { Step::Stop } else { Step::Next }
+    }
+
     /// Takes the entity if it matches and there is room; stops at the first match beyond.
     fn entry(&mut self, partition: &str, row: &str) -> Result<Step, Fault> {
         let walk = self.walk;
-        if !within(&walk.ranges, partition, row) {
+        if !within(&walk.keys, partition, row) {
             return Ok(Step::Next);
         }
         let expiry = self.expiry;

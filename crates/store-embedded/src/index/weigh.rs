@@ -9,17 +9,17 @@ use rowhouse_store::{Extent, StoreError, TableId};
 use rowhouse_types::{Direction, KeyRange};
 use rusqlite::{Connection, params};
 
-/// Most entries outside the ranges that are passed. Where there are more the answer is the bound: whoever reads would
-/// have to pass them as well.
-const PASSED_MAX: u64 = 4_000;
+/// Entries outside the ranges that are passed between looks whether anybody still waits.
+const PASSED_PER_LOOK: u64 = 256;
 
-/// How many entities or entries one would look at, no further than the bound.
+/// How many entities or entries within the ranges one would look at, no further than the bound.
 pub(crate) fn weigh(
     conn: &Connection,
     shared: &Shared,
     table: TableId,
     extent: &Extent,
     bound: u64,
+    abandoned: &dyn Fn() -> bool,
 ) -> Result<u64, StoreError> {
     let indexes: Vec<_> = match extent {
         Extent::Keys(_) => Vec::new(),
@@ -30,7 +30,7 @@ pub(crate) fn weigh(
         match extent {
             Extent::Keys(ranges) => entities(conn, table.id, ranges, bound),
             Extent::Entries(parts, ranges) => {
-                entries(conn, &Way::all(table, parts)?, ranges, bound)
+                entries(conn, &Way::all(table, parts)?, ranges, bound, abandoned)
             }
         }
     })
@@ -63,8 +63,9 @@ fn entries(
     ways: &[Way<'_>],
     ranges: &[KeyRange],
     bound: u64,
+    abandoned: &dyn Fn() -> bool,
 ) -> Result<u64, Fault> {
-    let (mut counted, mut passed) = (0, 0);
+    let (mut counted, mut passed) = (0, 0_u64);
     for way in ways {
         for span in way.spans {
             if let Some(entry) = span.single() {
@@ -74,20 +75,18 @@ fn entries(
                 }
                 continue;
             }
-            let step = walk::entries(conn, way.id, span, |_, partition, row| {
-                if counted == bound || passed == PASSED_MAX {
+            walk::entries(conn, way.id, span, |_, partition, row| {
+                if counted == bound {
                     return Ok(Step::Stop);
                 }
                 if within(ranges, partition, row) {
                     counted += 1;
-                } else {
-                    passed += 1;
+                    return Ok(Step::Next);
                 }
-                Ok(Step::Next)
+                passed += 1;
+                let left = passed.is_multiple_of(PASSED_PER_LOOK) && abandoned();
+                Ok(if left { Step::Stop } else { Step::Next })
             })?;
-            if step == Step::Stop {
-                return Ok(bound);
-            }
         }
     }
     Ok(counted)

@@ -48,6 +48,7 @@ pub(crate) struct Messages<'a> {
     conn: &'a Connection,
     dead: &'a Dead,
     draft: &'a mut Draft,
+    /// The time of queues.
     tick: Timestamp,
     /// Expired messages that a take may walk over.
     walk: usize,

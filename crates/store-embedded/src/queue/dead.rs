@@ -1,8 +1,8 @@
 //! Up to where the messages at the front of a pile have expired and still wait to be swept.
 //!
 //! Whoever looks for the next message begins there, so that many messages that expire at the same time are walked over once and
-//! not by everybody until they are swept. What was dead at the time of a batch is dead for every later one, and
-//! what is put or comes back stands behind what is visible, so what is noted stays true when they are swept.
+//! not by everybody until they are swept. The time of queues never goes back ([`super::time`]), so what was dead at the
+//! time of a batch is dead for every later one, and what is put or comes back stands behind what is visible, so what is noted stays true when they are swept.
 
 use super::Place;
 use std::collections::BTreeMap;
@@ -34,6 +34,11 @@ impl Dead {
     /// Forgets it: something may stand there.
     pub(crate) fn forget(&self, pile: i64) {
         self.lock().remove(&pile);
+    }
+
+    /// Forgets all of it: what a batch noted was rolled back.
+    pub(crate) fn forget_all(&self) {
+        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<i64, Reach>> {

@@ -9,6 +9,20 @@ use rowhouse_types::{QueueName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 
+/// Refuses a new queue of an account that has as many as it may.
+pub(crate) fn check(
+    draft: &Draft,
+    account: AccountId,
+    name: &QueueName,
+    most: u64,
+) -> Result<(), Fault> {
+    let full = most <= draft.catalogue.held(account).queues;
+    if full && draft.catalogue.queue(account, name).is_none() {
+        return Err(Fault::Rejected(Conflict::TooManyQueues));
+    }
+    Ok(())
+}
+
 /// Creates a queue with a pile that nothing was ever in.
 pub(crate) fn create(
     conn: &Connection,

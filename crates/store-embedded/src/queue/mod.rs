@@ -13,6 +13,7 @@ pub(crate) mod dead;
 pub(crate) mod declare;
 pub(crate) mod read;
 pub(crate) mod sweep;
+pub(crate) mod time;
 
 use crate::catalogue::{instant, number};
 use crate::committer::Fault;

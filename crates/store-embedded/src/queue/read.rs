@@ -25,7 +25,7 @@ pub(crate) fn peek(
 ) -> Result<Vec<Message>, StoreError> {
     let found = latest(conn, shared, |conn| {
         let Some((pile, _)) = pile(conn, queue)? else { return Ok(Vec::new()) };
-        let now = ticks(now(conn, shared)?);
+        let now = ticks(shared.queue_time.now());
         let (visible, place) = shared.dead.before(pile, entity::last_batch(conn)?);
         let mut found = Vec::new();
         let mut statement = conn.prepare_cached(VISIBLE)?;
@@ -92,14 +92,6 @@ fn pile(conn: &Connection, queue: QueueId) -> Result<Option<(i64, i64)>, Fault> 
     let mut statement = conn.prepare_cached(PILE)?;
     let columns = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     Ok(statement.query_row([queue.0.cast_signed()], columns).optional()?)
-}
-
-/// The store's time in a snapshot.
-fn now(conn: &Connection, shared: &Shared) -> Result<Timestamp, Fault> {
-    let mut statement = conn.prepare_cached("SELECT tick FROM meta WHERE id = 1")?;
-    let mut rows = statement.query([])?;
-    let Some(row) = rows.next()? else { return Err(Fault::Corrupt("no marks".into())) };
-    Ok(crate::catalogue::instant(row, 0)?.max(shared.clock.now()))
 }
 
 fn latest<T>(

@@ -9,7 +9,7 @@ use rowhouse_types::Timestamp;
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 
-/// Messages are deleted so many seconds after they expired: a clock that is set back a little meanwhile finds them.
+/// Messages are deleted so many seconds after they expired: a clock that was a little ahead when the store was opened deletes none.
 const GRACE_SECONDS: u64 = 60;
 
 pub(crate) const PILE: &str = "SELECT number, pile, CASE typeof(text) WHEN 'integer' THEN text END

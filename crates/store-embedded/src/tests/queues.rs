@@ -249,3 +249,117 @@ async fn a_check_finds_what_is_wrong_with_messages() {
         assert!(problems.iter().any(|problem| problem.contains(found)), "{damage}: {problems:?}");
     }
 }
+
+/// A little more: the time of queues is slower while it is ahead, and batches at one moment of the clock are a tick apart.
+const SECOND: Duration = Duration::from_millis(1100);
+
+/// Ten minutes after the time that it is.
+fn ahead(clock: &SimulatedClock) -> Timestamp {
+    clock.now().plus_seconds(600)
+}
+
+/// A message that is taken for a second is given out again after a second, and one that is hidden for a minute is not given out
+/// earlier, though the clock was ten minutes ahead while something was written.
+#[tokio::test]
+async fn queues_go_on_after_a_clock_was_ahead() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(directory.path(), &clock, Tuning::default());
+    let jobs = jobs(&store).await;
+    let things = table(&*store, "Things").await;
+    let write = |row| Batch::of(super::put(things, "p", row, super::record(1, 10)));
+    let right = clock.now();
+    done(&*store, jobs, putting("late", 60, None)).await;
+    put(&*store, jobs, "text").await;
+    clock.jump(ahead(&clock));
+    let timestamp = store.commit(write("r")).await.unwrap().timestamps[0];
+    assert_eq!(timestamp, clock.now());
+    assert_eq!(texts(&take(&*store, jobs, 9, 1).await), ["text"], "nothing is early");
+    clock.jump(right);
+    assert_eq!(texts(&take(&*store, jobs, 9, 1).await), [""; 0]);
+    clock.advance(SECOND);
+    assert_eq!(texts(&take(&*store, jobs, 9, 1).await), ["text"]);
+    assert_eq!(store.ahead().as_secs(), 598, "Timestamps wait for the clock");
+    clock.advance(SECOND);
+    assert_eq!(texts(&peek(&*store, jobs, 9).await), ["text"]);
+
+    // The mark of the next start is ahead of the clock, and time goes on from there.
+    assert_eq!(texts(&take(&*store, jobs, 9, 5).await), ["text"]);
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(directory.path(), &clock, Tuning::default());
+    let found = take(&*store, jobs, 9, 1).await;
+    assert_eq!(texts(&found), ["text", "late"], "the mark is ten minutes later");
+    assert_eq!(texts(&take(&*store, jobs, 9, 1).await), [""; 0]);
+    clock.advance(SECOND);
+    assert_eq!(texts(&take(&*store, jobs, 9, 1).await), ["text", "late"]);
+    clock.advance(Duration::from_mins(10));
+    store.commit(write("s")).await.unwrap();
+    assert!(store.ahead().as_secs() < 5, "the clock has caught up");
+}
+
+/// The store was opened while the clock was ahead. Started again an hour later, when the last Timestamp is that of the clock
+/// again, queues go on from where they were.
+#[tokio::test]
+async fn queues_go_on_after_a_start_while_the_clock_was_ahead() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let right = clock.now();
+    clock.jump(ahead(&clock));
+    let store = open(directory.path(), &clock, Tuning::default());
+    let jobs = jobs(&store).await;
+    put(&*store, jobs, "text").await;
+    clock.jump(right);
+    clock.advance(Duration::from_hours(1));
+    let taken = take(&*store, jobs, 9, 30).await.remove(0);
+    assert!(clock.now().plus_seconds(300) < taken.receipt);
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(directory.path(), &clock, Tuning::default());
+    assert_eq!(texts(&take(&*store, jobs, 9, 30).await), [""; 0]);
+    clock.advance(Duration::from_secs(33));
+    let again = take(&*store, jobs, 9, 30).await.remove(0);
+    assert!(taken.receipt < again.receipt);
+}
+
+/// Messages that have expired are left at the front and noted; a clock that is set back puts nothing before that place.
+#[tokio::test]
+async fn nothing_is_put_before_what_has_expired() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(directory.path(), &clock, Tuning { take_walk: 10, ..Tuning::default() });
+    let jobs = jobs(&store).await;
+    fill(&store, jobs, 300, Some(5)).await;
+    let right = clock.now();
+    clock.advance(Duration::from_secs(6));
+    assert_eq!(texts(&take(&*store, jobs, 1, 1).await), [""; 0]);
+    clock.jump(right);
+    put(&*store, jobs, "text").await;
+    assert_eq!(texts(&peek(&*store, jobs, 1).await), ["text"]);
+    assert_eq!(texts(&take(&*store, jobs, 1, 1).await), ["text"]);
+    clock.advance(SECOND);
+    assert_eq!(texts(&take(&*store, jobs, 1, 1).await), ["text"]);
+}
+
+/// Nothing can be written when the last Timestamp is used, and the store is not ready.
+#[tokio::test]
+async fn a_store_without_timestamps_is_not_ready() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(directory.path(), &clock, Tuning::default());
+    let things = table(&*store, "Things").await;
+    let write = |row| Batch::of(super::put(things, "p", row, super::record(1, 10)));
+    store.commit(write("r")).await.unwrap();
+    store.ready().unwrap();
+    let last = rowhouse_types::RecordBuilder::new().finish(Timestamp::MAX);
+    let key = super::key("p", "last");
+    let (condition, write_last) =
+        (rowhouse_store::Condition::Any, rowhouse_store::Write::Restore(last));
+    let restore =
+        rowhouse_store::Command::Entity { table: things, key, condition, write: write_last };
+    store.commit(Batch::of(restore)).await.unwrap();
+    let refused = store.commit(write("s")).await.unwrap_err();
+    assert!(matches!(refused, rowhouse_store::StoreError::Unavailable(_)), "{refused}");
+    let reason = store.ready().unwrap_err().to_string();
+    assert!(reason.contains("last Timestamp"), "{reason}");
+    store.close().await.unwrap();
+    drop(store);
+    let store = open(directory.path(), &clock, Tuning::default());
+    assert!(store.ready().unwrap_err().to_string().contains("last Timestamp"));
+}

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Each store has a directory of its own, found again by the address of the store.
 struct Embedded {
@@ -40,7 +41,9 @@ impl Embedded {
     fn open_at(&self, directory: PathBuf) -> Arc<dyn Store> {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let memory_bytes = self.memory_bytes;
-        let options = Options { readers: 2, memory_bytes, ..Options::new(&directory) };
+        // What a test has expire is removed at once.
+        let ttl_grace = Duration::ZERO;
+        let options = Options { readers: 2, memory_bytes, ttl_grace, ..Options::new(&directory) };
         let store: Arc<dyn Store> =
             Arc::new(EmbeddedStore::open(options, clock).expect("the store opens"));
         self.directories.lock().expect("not poisoned").insert(address(&store), directory);

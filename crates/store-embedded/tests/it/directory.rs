@@ -94,8 +94,9 @@ async fn reopening_keeps_everything_and_timestamps_rise() {
         let things = table(&store, "Things").await;
         let gone = table(&store, "Gone").await;
         let account = store.accounts().await.unwrap()[0].id;
-        store.set_account_setting(account, "cors", Some(Box::from(*b"rules"))).await.unwrap();
-        store.set_account_keys(account, [Box::from(*b"3"), Box::from(*b"4")]).await.unwrap();
+        store.set_account_setting(account, None, "cors", Some(Box::from(*b"rules"))).await.unwrap();
+        let keys = [Box::from(*b"3"), Box::from(*b"4")];
+        store.set_account_keys(account, 2, keys).await.unwrap();
         store.set_policies(things, vec![policy.clone()]).await.unwrap();
         let placement = Placement { group: Some("group".into()), route_chars: Some(3) };
         store.create_table(account, &common::name("Placed"), placement.clone()).await.unwrap();

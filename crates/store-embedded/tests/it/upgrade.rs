@@ -90,7 +90,7 @@ async fn fill(store: &dyn Store) {
     }
     store.set_policies(people, policies()).await.expect("set");
     let account = store.accounts().await.expect("listed")[0].id;
-    store.set_account_setting(account, "s", Some(Box::from(*b"v"))).await.expect("set");
+    store.set_account_setting(account, None, "s", Some(Box::from(*b"v"))).await.expect("set");
     let placement = Placement { group: Some("g".into()), route_chars: Some(3) };
     store.create_table(account, &name("Placed"), placement).await.expect("created");
     let dropped = table(store, "Dropped").await;

@@ -67,6 +67,19 @@ pub(crate) async fn create(
     Ok(Queue { id, account, name, created: now, metadata, policies })
 }
 
+/// Refuses the queue that was created last if the account has more than it may have now, as `catalogue::check_tables` does.
+pub(crate) async fn check_queues(
+    session: &Session,
+    account: AccountId,
+    most: u64,
+) -> Result<(), Fault> {
+    let Ok(most) = i64::try_from(most) else { return Ok(()) };
+    let sql = "SELECT count(*) FROM rowhouse.queues WHERE account = $1 AND dropped IS NULL";
+    let row = session.row(sql, &[&i64::from(account.0)]).await?;
+    let count: i64 = row.map_or(0, |row| row.get(0));
+    if count <= most { Ok(()) } else { Err(Conflict::TooManyQueues.into()) }
+}
+
 pub(crate) async fn drop(session: &Session, queue: QueueId) -> Result<(), Fault> {
     let sql = "UPDATE rowhouse.queues SET dropped = now(), name = '!' || qid
         WHERE qid = $1 AND dropped IS NULL";

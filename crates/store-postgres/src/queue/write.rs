@@ -10,14 +10,14 @@ use crate::pool::Session;
 use crate::statement::{Typed, ask};
 use crate::ticks::{SLOTS, Tick};
 use rowhouse_store::{Conflict, Message, MessageAction, MessageCommand};
-use rowhouse_types::{Guid, Timestamp};
+use rowhouse_types::{Guid, Timestamp, limits};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use tokio_postgres::types::Type;
 
 /// Messages that one statement puts at most.
-const PUT_MAX: usize = 100;
+const PUT_MAX: usize = limits::BATCH_OPERATIONS_MAX;
 /// Messages that one statement brings back at most.
 const RESTORE_MAX: usize = 1000;
 /// Messages that are taken at a time at most.

@@ -21,6 +21,8 @@ const MOST_ROWS: usize = 4096;
 /// A page in the making.
 struct Draft<'a> {
     walk: &'a Walk,
+    /// What is in its ranges and its keys; nothing else is asked for.
+    ranges: Vec<KeyRange>,
     page: WalkPage,
     buffer: Vec<u8>,
 }
@@ -39,7 +41,8 @@ pub(crate) async fn walk(
     walk: &Walk,
 ) -> Result<WalkPage, Fault> {
     session.begin(SNAPSHOT).await?;
-    let mut draft = Draft { walk, page: WalkPage::default(), buffer: Vec::new() };
+    let ranges = walk.wanted();
+    let mut draft = Draft { walk, ranges, page: WalkPage::default(), buffer: Vec::new() };
     let index = number(walk.index);
     // Sent together, answered one after the other.
     let (ready, unread) = tokio::join!(
@@ -75,9 +78,7 @@ impl Draft<'_> {
             spans.reverse();
         }
         for span in spans {
-            if !self.walk.ranges.is_empty()
-                && self.span(session, source, Arm { index, span }).await?
-            {
+            if !self.ranges.is_empty() && self.span(session, source, Arm { index, span }).await? {
                 break;
             }
         }
@@ -197,7 +198,7 @@ impl Draft<'_> {
     ) -> String {
         parameters.push(source.number, Type::INT8);
         let mut entries = arm.condition(parameters);
-        entries.push_str(&within(source, &self.walk.ranges, parameters));
+        entries.push_str(&within(source, &self.ranges, parameters));
         let order = match self.walk.direction {
             Direction::Ascending => "x.entry, x.kp, x.rest",
             Direction::Descending => "x.entry DESC, x.kp DESC, x.rest DESC",
@@ -224,7 +225,11 @@ impl Draft<'_> {
 }
 
 /// Holds for the entries `x` of the ranges; starts with `AND`, or is nothing.
-fn within(source: Source<'_>, ranges: &[KeyRange], parameters: &mut Parameters) -> String {
+pub(super) fn within(
+    source: Source<'_>,
+    ranges: &[KeyRange],
+    parameters: &mut Parameters,
+) -> String {
     if let [range] = ranges {
         return lookup::within(source, range, parameters);
     }

@@ -10,6 +10,7 @@ use rowhouse_store::conformance::Engine;
 use rowhouse_store_postgres::{Durability, Options, PostgresStore, QueueClock};
 use rowhouse_types::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One database for all tests, emptied whenever a store is opened anew.
 struct Citus {
@@ -29,8 +30,15 @@ impl Citus {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let durability = Durability::Ephemeral;
         let queue_clock = QueueClock::Server;
-        let options =
-            Options { connections: 8, durability, queue_clock, ..Options::new(self.url.clone()) };
+        // What a test has expire is removed at once.
+        let ttl_grace = Duration::ZERO;
+        let options = Options {
+            connections: 8,
+            durability,
+            queue_clock,
+            ttl_grace,
+            ..Options::new(self.url.clone())
+        };
         let store = PostgresStore::open(options, clock, Arc::new(SystemRandom)).await;
         Arc::new(store.expect("the store opens"))
     }

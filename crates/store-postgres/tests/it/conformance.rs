@@ -9,6 +9,7 @@ use rowhouse_testkit::TestPostgres;
 use rowhouse_types::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Each store has a database of its own, found again by the address of the store.
 struct Postgres {
@@ -29,8 +30,15 @@ impl Postgres {
         // The server of the tests does not wait for its disk.
         let durability = Durability::Ephemeral;
         let queue_clock = QueueClock::Server;
-        let options =
-            Options { connections: 8, durability, queue_clock, ..Options::new(url.clone()) };
+        // What a test has expire is removed at once.
+        let ttl_grace = Duration::ZERO;
+        let options = Options {
+            connections: 8,
+            durability,
+            queue_clock,
+            ttl_grace,
+            ..Options::new(url.clone())
+        };
         let store = PostgresStore::open(options, clock, Arc::new(SystemRandom)).await;
         let store: Arc<dyn Store> = Arc::new(store.expect("the store opens"));
         self.databases.lock().expect("not poisoned").insert(address(&store), url);

@@ -491,3 +491,20 @@ fn a_database_that_answers_before_it_syncs_is_refused() {
         assert_eq!(refusal.as_ref().is_some_and(by), refused, "{refusal:?}");
     }
 }
+
+/// The database says itself that it does not know whether a statement was completed.
+#[test]
+fn a_completion_that_the_database_does_not_know_is_unknown() {
+    common::run(async {
+        let url = TestPostgres::shared().create_database();
+        let store = common::open(&url).await;
+        let table = common::table(&*store).await;
+        let trigger = "CREATE FUNCTION doubt() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN RAISE EXCEPTION 'nobody knows' USING ERRCODE = '40003'; END $$;
+            CREATE TRIGGER doubt BEFORE INSERT ON rowhouse.entities
+            FOR EACH ROW EXECUTE FUNCTION doubt()";
+        TestPostgres::shared().execute(database(&url), trigger);
+        let insert = command(table, &key("p", "r"), Condition::Absent, Write::Put(number(1)));
+        assert_eq!(outcome(store.commit(Batch::of(insert)).await), Outcome::Unknown);
+    });
+}

@@ -8,11 +8,12 @@ use crate::common::{
 };
 use rowhouse_env::{Clock, SimulatedClock, SystemClock, SystemRandom};
 use rowhouse_store::{
-    AccountId, Batch, Command, Condition, Conflict, Page, Placement, Store, TableId, Write,
+    AccountId, Batch, Command, Condition, Conflict, NewAccount, Page, Placement, Store, TableId,
+    Ttl, Write,
 };
-use rowhouse_store_postgres::{OpenError, Options, PostgresStore};
+use rowhouse_store_postgres::{OpenError, Options, PostgresReplica, PostgresStore};
 use rowhouse_testkit::TestPostgres;
-use rowhouse_types::{EntityKey, Etag, Record, StoredPolicy, TableName, Timestamp};
+use rowhouse_types::{AccountName, EntityKey, Etag, Record, StoredPolicy, TableName, Timestamp};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -442,7 +443,9 @@ fn changes_of_tables_and_accounts_are_seen_at_once() {
                 assert_eq!(found.expect("it is there").policies, std::slice::from_ref(&policy));
             }
             let keys = [Box::from([turn]), Box::from([turn + 1])];
-            changes.set_account_keys(id, keys.clone()).await.expect("it is there");
+            let found = changes.account(&account).await.expect("the look-up succeeds");
+            let version = found.expect("it is there").version;
+            changes.set_account_keys(id, version, keys.clone()).await.expect("it is there");
             for store in others {
                 let found = store.account(&account).await.expect("the look-up succeeds");
                 assert_eq!(found.expect("it is there").keys, keys);
@@ -452,6 +455,71 @@ fn changes_of_tables_and_accounts_are_seen_at_once() {
         for store in &stores {
             assert!(store.account(&account).await.expect("the look-up succeeds").is_none());
             assert!(find(store, id, &table).await.is_none());
+        }
+    });
+}
+
+/// Nobody can read accounts for a while, and those who ask wait: names that strangers make up are answered without asking.
+#[test]
+fn made_up_names_of_accounts_cost_no_statement() {
+    const LOCKED: &str = "BEGIN; LOCK TABLE rowhouse.accounts IN ACCESS EXCLUSIVE MODE;
+        SELECT pg_sleep(6); COMMIT";
+    const IS_LOCKED: &str = "SELECT count(*) FROM pg_locks
+        WHERE relation = 'rowhouse.accounts'::regclass AND mode = 'AccessExclusiveLock' AND granted";
+    common::run(async {
+        let url = new_database();
+        let store = open(&url).await;
+        account(&*store).await;
+        let made_up = |number: usize| format!("stranger{number}").parse().expect("a legal name");
+        let find = async |number: usize| {
+            store.account(&made_up(number)).await.expect("the look-up succeeds")
+        };
+        assert!(find(0).await.is_none());
+        let database = database(&url).to_owned();
+        let locking = std::thread::spawn(move || {
+            TestPostgres::shared().execute(&database, LOCKED);
+        });
+        let database = common::database(&url);
+        while TestPostgres::shared().execute(database, IS_LOCKED).trim() != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let began = Instant::now();
+        for number in 0..5_000 {
+            assert!(find(number).await.is_none());
+        }
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}: they wait", began.elapsed());
+        assert!(!locking.is_finished(), "nobody could have asked");
+        locking.join().expect("no statement fails");
+    });
+}
+
+/// On every server, though all have just said that there is no account of that name.
+#[test]
+fn new_accounts_are_strangers_nowhere() {
+    common::run(async {
+        let url = new_database();
+        let stores = [open(&url).await, open(&url).await];
+        for turn in 0..12 {
+            let name: AccountName = format!("account{turn}").parse().expect("a legal name");
+            for store in &stores {
+                let found = store.account(&name).await.expect("the look-up succeeds");
+                assert!(found.is_none(), "{name}");
+            }
+            let keys = [Box::from(*b"1"), Box::from(*b"2")];
+            let creates = &stores[turn % 2];
+            let new = NewAccount { name: name.clone(), keys };
+            let id = creates.create_account(new).await.expect("it can be created").id;
+            for store in &stores {
+                let found = store.account(&name).await.expect("the look-up succeeds");
+                assert_eq!(found.map(|account| account.id), Some(id), "{name}");
+            }
+            if turn % 3 == 0 {
+                creates.remove_account(id).await.expect("it is there");
+                for store in &stores {
+                    let found = store.account(&name).await.expect("the look-up succeeds");
+                    assert!(found.is_none(), "{name}");
+                }
+            }
         }
     });
 }
@@ -527,7 +595,7 @@ fn a_paused_server_holds_nobody_up() {
         assert!(began.elapsed() < LEASE + SLACK, "{:?}", began.elapsed());
         let began = Instant::now();
         let keys = [Box::from(*b"1"), Box::from(*b"2")];
-        store.set_account_keys(account, keys).await.expect("it is there");
+        store.set_account_keys(account, 1, keys).await.expect("it is there");
         assert!(began.elapsed() < SLACK, "it waits again for a lease that has run out");
         created
     });
@@ -679,5 +747,101 @@ fn a_database_that_does_not_sync_is_refused() {
         let opened = PostgresStore::open(durable, Arc::new(SystemClock), Arc::new(SystemRandom));
         let error = opened.await.expect_err("answered writes may be lost");
         assert!(matches!(error, OpenError::NotDurable("fsync")), "{error}");
+    });
+}
+
+/// A server whose clock is fourteen minutes ahead neither hides nor removes what expires in ten minutes, and warns.
+#[test]
+fn a_clock_that_is_ahead_expires_nothing() {
+    const ENTITIES: i64 = 100;
+    common::run(async {
+        let url = new_database();
+        let right = open_at(&url, SystemClock).await;
+        let ahead = open_at(&url, Skewed(14 * 60)).await;
+        let table = table(&*right).await;
+        for entity in 0..ENTITIES {
+            write(&*right, put(table, &key("p", &entity.to_string()), number(entity))).await;
+        }
+        let ttl = Ttl { property: None, after: Duration::from_mins(10) };
+        right.set_ttl(table, Some(ttl)).await.expect("it can be set");
+        for _ in 0..4 {
+            for store in [&right, &ahead] {
+                let found = page(&**store, table, scan_all()).await;
+                assert_eq!(by_row(&found).len(), 100);
+                assert!(get(store, table, &key("p", "7")).await.is_some());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!((right.warning(), right.stats().clock_offset.as_secs()), (None, 0));
+        let warning = ahead.warning().expect("its clock is wrong");
+        assert!(warning.contains("839 s off") || warning.contains("840 s off"), "{warning}");
+        ahead.ready().expect("it serves all the same");
+    });
+}
+
+/// What has expired by the clock of the database is gone, though the server's own clock is behind; it leaves the removal to others.
+#[test]
+fn a_clock_that_is_behind_expires_what_the_database_says() {
+    common::run(async {
+        let url = new_database();
+        let behind = open_at(&url, Skewed(-14 * 60)).await;
+        let table = table(&*behind).await;
+        let gone = key("p", "r");
+        write(&*behind, put(table, &gone, number(1))).await;
+        let ttl = Ttl { property: None, after: Duration::from_mins(10) };
+        behind.set_ttl(table, Some(ttl)).await.expect("it can be set");
+        assert!(
+            get(&behind, table, &gone).await.is_none(),
+            "its Timestamp is fourteen minutes old"
+        );
+        let count = "SELECT count(*) FROM rowhouse.entities";
+        let rows = || TestPostgres::shared().execute(database(&url), count).trim().to_owned();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(rows(), "1", "a server with a wrong clock removes nothing");
+        let _right = open_at(&url, SystemClock).await;
+        let began = Instant::now();
+        while rows() != "0" {
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody removes it");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+/// The secondary endpoint goes by the clock of the database too.
+#[test]
+fn a_replica_expires_what_the_database_says() {
+    common::run(async {
+        let url = new_database();
+        let ahead = open_at(&url, Skewed(14 * 60)).await;
+        let right = open_at(&url, SystemClock).await;
+        let table = table(&*right).await;
+        let kept = key("p", "r");
+        write(&*right, put(table, &kept, number(1))).await;
+        let ttl = Ttl { property: None, after: Duration::from_mins(10) };
+        right.set_ttl(table, Some(ttl)).await.expect("it can be set");
+        let options = options(&url);
+        let replica = PostgresReplica::new(&options.url, &options, Arc::new(Skewed(14 * 60)));
+        let replica = replica.expect("an address").with_time_of(&ahead);
+        assert!(replica.get(table, &kept).await.expect("it is read").is_some());
+    });
+}
+
+/// Nothing can be written when the last Timestamp is used, and no server is ready, also one that comes later.
+#[test]
+fn a_database_without_timestamps_is_not_ready() {
+    common::run(async {
+        let url = new_database();
+        let store = open(&url).await;
+        let table = table(&*store).await;
+        store.ready().expect("it is");
+        let last = rowhouse_types::RecordBuilder::new().finish(Timestamp::MAX);
+        let restore = command(table, &key("p", "last"), Condition::Any, Write::Restore(last));
+        commit(&*store, vec![restore]).await.expect("it is written");
+        let reason = store.ready().expect_err("there are none left").to_string();
+        assert!(reason.contains("last Timestamp") && !store.has_timestamps(), "{reason}");
+        let refused = store.commit(Batch::of(put(table, &key("p", "r"), number(1)))).await;
+        assert!(refused.expect_err("nothing is written").to_string().contains("last Timestamp"));
+        let other = open(&url).await;
+        assert!(other.ready().expect_err("nor there").to_string().contains("last Timestamp"));
     });
 }

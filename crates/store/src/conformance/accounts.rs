@@ -46,30 +46,79 @@ pub async fn account_version_rises(engine: &dyn Engine) {
         now
     };
     let keys: [Box<[u8]>; 2] = [Box::from(*b"new one"), Box::from(*b"new two")];
-    store.set_account_keys(id, keys.clone()).await.expect("set");
+    store.set_account_keys(id, changed.version, keys.clone()).await.expect("set");
     assert_eq!(rose().await.keys, keys);
     for (name, value) in
         [("table", Some(&b"\0\x01"[..])), ("other", Some(b"")), ("table", Some(b"new"))]
     {
-        store.set_account_setting(id, name, value.map(Into::into)).await.expect("set");
-        assert_eq!(rose().await.settings.get(name).map(AsRef::as_ref), value, "{name}");
+        let value = value.map(Into::into);
+        store.set_account_setting(id, None, name, value.clone()).await.expect("set");
+        assert_eq!(rose().await.settings.get(name), value.as_ref(), "{name}");
     }
-    store.set_account_setting(id, "table", None).await.expect("removed");
+    store.set_account_setting(id, None, "table", None).await.expect("removed");
     let now = rose().await;
     let names: Vec<_> = now.settings.keys().map(AsRef::as_ref).collect::<Vec<&str>>();
     assert_eq!(names, ["other"]);
     assert_eq!(now.keys, keys);
-    store.set_account_setting(id, "absent", None).await.expect("removing nothing is no error");
+    let absent = store.set_account_setting(id, None, "absent", None).await;
+    absent.expect("removing nothing is no error");
     let untouched = find(&*store, "second").await.expect("the account is there");
     assert_eq!((untouched.version, &untouched.keys), (other.version, &other.keys));
     assert!(untouched.settings.is_empty());
 
     let nobody = AccountId(u32::MAX);
-    let refused = store.set_account_keys(nobody, keys).await;
+    let refused = store.set_account_keys(nobody, 1, keys).await;
     assert_eq!(refusal(refused), (0, Conflict::AccountNotFound));
-    let refused = store.set_account_setting(nobody, "x", None).await;
+    let refused = store.set_account_setting(nobody, None, "x", None).await;
     assert_eq!(refusal(refused), (0, Conflict::AccountNotFound));
     assert_eq!(refusal(store.remove_account(nobody).await), (0, Conflict::AccountNotFound));
+}
+
+/// A change that was made for another version leaves everything as it is; of several made for one version, one
+/// takes effect.
+pub async fn account_change_compares_the_version(engine: &dyn Engine) {
+    let store = engine.open().await;
+    let (first, other) = (account(&*store, "first").await, account(&*store, "second").await);
+    let id = first.id;
+    let keys = |number: u8| -> [Box<[u8]>; 2] { [Box::from([number]), Box::from([number, 0])] };
+    let value = |number: u8| -> Option<Box<[u8]>> { Some(Box::from([number])) };
+    store.set_account_keys(id, first.version, keys(1)).await.expect("it has this version");
+    let second = find(&*store, "first").await.expect("the account is there").version;
+    store.set_account_setting(id, Some(second), "s", value(1)).await.expect("it has this version");
+    let now = find(&*store, "first").await.expect("the account is there");
+
+    for stale in [first.version, second, now.version + 1, 0, u64::MAX] {
+        let refused = store.set_account_keys(id, stale, keys(2)).await;
+        assert_eq!(refusal(refused), (0, Conflict::AccountChanged), "keys at {stale}");
+        for value in [value(2), None] {
+            let refused = store.set_account_setting(id, Some(stale), "s", value).await;
+            assert_eq!(refusal(refused), (0, Conflict::AccountChanged), "setting at {stale}");
+        }
+        let found = find(&*store, "first").await.expect("the account is there");
+        assert_eq!((found.version, &found.keys), (now.version, &keys(1)));
+        assert_eq!(found.settings.get("s"), value(1).as_ref());
+    }
+    let refused = store.set_account_keys(AccountId(u32::MAX), 1, keys(2)).await;
+    assert_eq!(refusal(refused), (0, Conflict::AccountNotFound), "no account has any version");
+
+    for round in 3..7 {
+        let version = find(&*store, "first").await.expect("the account is there").version;
+        let (a, b, c) = tokio::join!(
+            store.set_account_keys(id, version, keys(round)),
+            store.set_account_setting(id, Some(version), "s", value(round)),
+            store.set_account_keys(id, version, keys(round + 100)),
+        );
+        let outcomes = [a, b, c];
+        let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(done, 1, "round {round}: {outcomes:?}");
+        let found = find(&*store, "first").await.expect("the account is there");
+        assert_eq!(found.version, version + 1);
+        for outcome in outcomes.into_iter().filter(Result::is_err) {
+            assert_eq!(refusal(outcome), (0, Conflict::AccountChanged));
+        }
+    }
+    let untouched = find(&*store, "second").await.expect("the account is there");
+    assert_eq!((untouched.version, &untouched.keys), (other.version, &other.keys));
 }
 
 /// Tables and entities go with it; the name is free, the id is not.
@@ -82,7 +131,7 @@ pub async fn removed_account_takes_its_tables_along(engine: &dyn Engine) {
     for table in [kept, one, two] {
         write(&*store, put(table, &place, number(1))).await;
     }
-    store.set_account_setting(removed, "x", Some(Box::from(*b"y"))).await.expect("set");
+    store.set_account_setting(removed, None, "x", Some(Box::from(*b"y"))).await.expect("set");
     store.remove_account(removed).await.expect("removed");
     assert!(find(&*store, "second").await.is_none());
     assert_eq!(refusal(store.remove_account(removed).await), (0, Conflict::AccountNotFound));

@@ -83,6 +83,7 @@ pub fn walk_of(index: &Index) -> Walk {
         index: index.id,
         spans: vec![Span::all()],
         ranges: vec![KeyRange::all()],
+        keys: vec![KeyRange::all()],
         direction: Direction::Ascending,
         from: None,
         filter: None,

@@ -14,8 +14,8 @@ pub async fn everything_survives_reopening(engine: &dyn Engine) {
     let second = account(&*store, "second").await;
     let removed = account(&*store, "removed").await;
     let keys: [Box<[u8]>; 2] = [Box::from([1, 0, 255]), Box::from([])];
-    store.set_account_keys(second.id, keys.clone()).await.expect("set");
-    store.set_account_setting(second.id, "s", Some(Box::from(*b"\0v"))).await.expect("set");
+    store.set_account_keys(second.id, second.version, keys.clone()).await.expect("set");
+    store.set_account_setting(second.id, None, "s", Some(Box::from(*b"\0v"))).await.expect("set");
     let placement = Placement { group: Some("g".into()), route_chars: Some(3) };
     let name = "PlaCed".parse().expect("legal");
     let placed = store.create_table(second.id, &name, placement).await.expect("created");
@@ -97,8 +97,8 @@ pub async fn close_refuses_writes(engine: &dyn Engine) {
         store.drop_table(table).await,
         store.set_policies(table, vec![]).await,
         store.create_account(new).await.map(drop),
-        store.set_account_keys(owner, keys()).await,
-        store.set_account_setting(owner, "s", None).await,
+        store.set_account_keys(owner, 1, keys()).await,
+        store.set_account_setting(owner, None, "s", None).await,
         store.remove_account(owner).await,
     ];
     for (which, result) in refusals.into_iter().enumerate() {

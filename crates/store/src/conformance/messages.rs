@@ -376,7 +376,7 @@ pub async fn no_message_goes_to_two(engine: &dyn Engine) {
 pub async fn time_of_messages_never_goes_back(engine: &dyn Engine) {
     let (store, jobs) = open(engine).await;
     put(&*store, jobs, "text").await;
-    put_for(&*store, jobs, "short", 0, Some(1000)).await;
+    put_for(&*store, jobs, "short", 0, Some(2000)).await;
     let now = engine.clock().now();
     advance(engine, 500);
     let taken = take(&*store, jobs, 1, 60).await.remove(0);
@@ -388,7 +388,7 @@ pub async fn time_of_messages_never_goes_back(engine: &dyn Engine) {
     let updated = done(&*store, jobs, updating(&taken, 0, None)).await.remove(0);
     assert!(next.receipt < updated.receipt);
     advance(engine, 600);
-    let again = take(&*store, jobs, 9, 2000).await;
+    let again = take(&*store, jobs, 9, 4000).await;
     assert_eq!(texts(&again), ["text", "short"]);
     let Some(store) = engine.reopen(store).await else { return };
     engine.clock().set(now);
@@ -396,7 +396,7 @@ pub async fn time_of_messages_never_goes_back(engine: &dyn Engine) {
     assert_eq!(texts(&take(&*store, jobs, 9, 60).await), NONE);
     let last = done(&*store, jobs, updating(&again[0], 0, None)).await.remove(0);
     assert!(again[0].receipt < last.receipt);
-    advance(engine, 1100);
+    advance(engine, 2100);
     take(&*store, jobs, 9, 0).await;
     engine.clock().set(now);
     assert_eq!(texts(&take(&*store, jobs, 9, 60).await), ["text"], "what expired stays away");

@@ -26,6 +26,7 @@ pub mod lifecycle;
 pub mod lookups;
 pub mod messages;
 pub mod outbox;
+pub mod outside;
 pub mod queues;
 pub mod random;
 pub mod scans;
@@ -164,6 +165,8 @@ macro_rules! conformance_suite {
                 "No write into a table is acknowledged after its drop was.";
             All tables::placement_is_kept
                 "The placement of a table is kept as it was given.";
+            All tables::an_account_has_no_more_tables_than_it_may
+                "An account never has more tables than it may, however many are created at the same time; those that are there stay.";
             All tables::policies_are_replaced
                 "Access policies are kept in order and replaced as a whole.";
             All tables::a_table_begins_with_its_policies
@@ -172,6 +175,8 @@ macro_rules! conformance_suite {
                 "An account is found by name with its keys; a second one of the same name is refused.";
             All accounts::account_version_rises
                 "The version of an account rises with every change of its keys and settings.";
+            All accounts::account_change_compares_the_version
+                "A change of an account that names a version takes effect only on that version: of two made for the same one, one is refused.";
             All accounts::removed_account_takes_its_tables_along
                 "Removing an account removes its tables; its id is never used again.";
             All accounts::accounts_do_not_share_tables
@@ -262,6 +267,10 @@ macro_rules! conformance_suite {
                 "A page that there is not enough time to sort is refused, never a part of it given.";
             All lookups::weigh_counts_few
                 "How much a plan would examine is counted exactly when it is little, and never beyond the bound.";
+            All outside::nothing_outside_the_ranges_shows
+                "No page, count, order, estimate or place to resume depends on what is outside the ranges of keys that are read.";
+            All outside::many_outside_the_ranges_do_not_show
+                "However many entries of an index are outside the ranges of keys, none is counted or named.";
             All unique::unique_refuses_values_of_another
                 "A unique index with PartitionKey refuses a write that would give two entities the same values, and the command is named by position.";
             All unique::unique_values_become_free
@@ -304,6 +313,8 @@ macro_rules! conformance_suite {
                 "Metadata and access policies of a queue are kept in order and replaced as a whole.";
             All queues::queues_are_listed_in_order
                 "Queues are listed in the order of their names, from any text on.";
+            All queues::an_account_has_no_more_queues_than_it_may
+                "An account never has more queues than it may, however many are created at the same time; those that are there stay.";
             All queues::recreated_queue_is_empty
                 "A queue created under an old name has none of the old messages; no command for a dropped queue is acknowledged.";
             All queues::removed_account_takes_its_queues_along

@@ -3,8 +3,9 @@
 use super::Engine;
 use super::fixture::{account, refusal};
 use super::queued::{act, deleting, done, listed, open, peek, put, putting, queue, take, texts};
-use crate::{AccountId, Conflict, MessageAction, Metadata, QueueId, StoreError};
+use crate::{AccountId, Conflict, MessageAction, Metadata, QueueId, Store, StoreError};
 use rowhouse_types::{StoredPolicy, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn metadata(pairs: &[(&str, &str)]) -> Metadata {
@@ -228,4 +229,42 @@ pub async fn close_refuses_queues(engine: &dyn Engine) {
     for (which, result) in refusals.into_iter().enumerate() {
         assert!(matches!(result, Err(StoreError::Unavailable(_))), "change {which}: {result:?}");
     }
+}
+
+/// Many at the same time, beside another account that has as many as it likes.
+pub async fn an_account_has_no_more_queues_than_it_may(engine: &dyn Engine) {
+    const MOST: u64 = 5;
+    let store = engine.open().await;
+    let owner = account(&*store, "first").await.id;
+    let other = account(&*store, "second").await.id;
+    for n in 0..MOST + 3 {
+        let name = format!("other{n}").parse().expect("legal");
+        store.create_queue(other, &name, Metadata::new()).await.expect("created");
+    }
+    let create = |store: &Arc<dyn Store>, text: String, most: u64| {
+        let store = Arc::clone(store);
+        async move {
+            let name = text.parse().expect("legal");
+            store.create_queue_within(owner, &name, Metadata::new(), most).await
+        }
+    };
+    let creating: Vec<_> =
+        (0..3 * MOST).map(|n| tokio::spawn(create(&store, format!("queue{n}"), MOST))).collect();
+    let mut created = Vec::new();
+    for task in creating {
+        match task.await.expect("no panic") {
+            Ok(queue) => created.push(queue),
+            refused => assert_eq!(refusal(refused), (0, Conflict::TooManyQueues)),
+        }
+    }
+    assert_eq!(created.len() as u64, MOST);
+    let listed = store.queues(owner, "", 100).await.expect("the listing succeeds");
+    assert_eq!(listed.len() as u64, MOST);
+    let again = create(&store, created[0].name.as_str().to_owned(), 0).await;
+    assert_eq!(refusal(again), (0, Conflict::QueueExists));
+    store.drop_queue(created[0].id).await.expect("dropped");
+    create(&store, "later".to_owned(), MOST).await.expect("dropped ones do not count");
+    let Some(store) = engine.reopen(store).await else { return };
+    let full = create(&store, "last".to_owned(), MOST).await;
+    assert_eq!(refusal(full), (0, Conflict::TooManyQueues), "after a restart too");
 }

@@ -215,13 +215,19 @@ pub async fn a_table_begins_with_its_policies(engine: &dyn Engine) {
     };
     for n in 0..20 {
         let (name, placement) = (name(&format!("Guarded{n}")), Placement::default());
-        let created =
-            store.create_table_with_policies(owner, &name, placement.clone(), policies.clone());
+        let created = store.create_table_with_policies(
+            owner,
+            &name,
+            placement.clone(),
+            policies.clone(),
+            u64::MAX,
+        );
         let created = created.await.expect("created");
         assert_eq!(created.policies, policies);
         let found = store.table(owner, &name).await.expect("the lookup succeeds");
         assert_eq!(found.expect("the table is there").policies, policies);
-        let again = store.create_table_with_policies(owner, &name, placement, Vec::new()).await;
+        let again =
+            store.create_table_with_policies(owner, &name, placement, Vec::new(), u64::MAX).await;
         assert_eq!(refusal(again), (0, Conflict::TableExists));
     }
     made.store(true, Ordering::SeqCst);
@@ -235,4 +241,52 @@ pub async fn a_table_begins_with_its_policies(engine: &dyn Engine) {
     let kept = store.tables(owner, None, 100).await.expect("the listing succeeds");
     assert_eq!(kept.len(), 20);
     assert!(kept.iter().all(|table| table.policies == policies), "{kept:?}");
+}
+
+/// Many at the same time, beside another account that has as many as it likes.
+pub async fn an_account_has_no_more_tables_than_it_may(engine: &dyn Engine) {
+    const MOST: u64 = 5;
+    let store = engine.open().await;
+    let owner = account(&*store, "first").await.id;
+    let other = account(&*store, "second").await.id;
+    for n in 0..MOST + 3 {
+        let name = name(&format!("Other{n}"));
+        store.create_table(other, &name, Placement::default()).await.expect("created");
+    }
+    let create = |store: &Arc<dyn Store>, text: String, most: u64| {
+        let store = Arc::clone(store);
+        async move {
+            let placement = Placement::default();
+            let (name, policies) = (name(&text), Vec::new());
+            store.create_table_with_policies(owner, &name, placement, policies, most).await
+        }
+    };
+    let creating: Vec<_> =
+        (0..3 * MOST).map(|n| tokio::spawn(create(&store, format!("Table{n}"), MOST))).collect();
+    let mut created = Vec::new();
+    for task in creating {
+        match task.await.expect("no panic") {
+            Ok(table) => created.push(table),
+            refused => assert_eq!(refusal(refused), (0, Conflict::TooManyTables)),
+        }
+    }
+    assert_eq!(created.len() as u64, MOST);
+    let listed = store.tables(owner, None, 100).await.expect("the listing succeeds");
+    assert_eq!(listed.len() as u64, MOST);
+    // One that is there is told apart from one too many, under lower limits too.
+    let there = created[0].name.as_str().to_owned();
+    let again = create(&store, there, 0).await;
+    assert_eq!(refusal(again), (0, Conflict::TableExists));
+    let lower = create(&store, "Lower".to_owned(), MOST - 1).await;
+    assert_eq!(refusal(lower), (0, Conflict::TooManyTables));
+    create(&store, "Higher".to_owned(), MOST + 1).await.expect("there is room");
+    for table in created.iter().take(2) {
+        store.drop_table(table.id).await.expect("dropped");
+    }
+    create(&store, "Later".to_owned(), MOST).await.expect("dropped ones do not count");
+    let full = create(&store, "Last".to_owned(), MOST).await;
+    assert_eq!(refusal(full), (0, Conflict::TooManyTables));
+    let Some(store) = engine.reopen(store).await else { return };
+    let full = create(&store, "Last".to_owned(), MOST).await;
+    assert_eq!(refusal(full), (0, Conflict::TooManyTables), "after a restart too");
 }

@@ -65,7 +65,7 @@ impl State {
         let mut entries: Vec<_> = self.entries(table, &index.keys)?.into_iter().collect();
         entries.retain(|(place, (key, _))| {
             let within = walk.spans.iter().any(|span| span.contains(&place.entry));
-            within && is_inside(&walk.ranges, key) && ahead(place)
+            within && is_inside(&walk.ranges, key) && is_inside(&walk.keys, key) && ahead(place)
         });
         if walk.direction == Direction::Descending {
             entries.reverse();

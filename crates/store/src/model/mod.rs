@@ -141,11 +141,15 @@ impl Store for ModelStore {
         name: &TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        most: u64,
     ) -> Result<Arc<Table>, StoreError> {
         let mut state = self.state()?;
         state.account(account)?;
         if state.table(account, &name.folded()).is_some() {
             return Err(StoreError::rejected(Conflict::TableExists));
+        }
+        if most <= state.tables.values().filter(|table| table.account == account).count() as u64 {
+            return Err(StoreError::rejected(Conflict::TooManyTables));
         }
         state.last_table += 1;
         let table = Arc::new(Table {
@@ -244,14 +248,15 @@ impl Store for ModelStore {
         Ok(listed.take(limit).map(|(_, queue)| queue).collect())
     }
 
-    async fn create_queue(
+    async fn create_queue_within(
         &self,
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
     ) -> Result<Arc<Queue>, StoreError> {
         self.creations.fetch_add(1, Ordering::Relaxed);
-        self.state()?.create_queue(account, name, metadata, self.clock.now())
+        self.state()?.create_queue(account, name, metadata, most, self.clock.now())
     }
 
     async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
@@ -312,10 +317,11 @@ impl Store for ModelStore {
     async fn set_account_keys(
         &self,
         account: AccountId,
+        version: u64,
         keys: [Box<[u8]>; 2],
     ) -> Result<(), StoreError> {
         let mut state = self.state()?;
-        let account = state.account(account)?;
+        let account = state.account_at(account, Some(version))?;
         account.keys = keys;
         account.version += 1;
         Ok(())
@@ -324,11 +330,12 @@ impl Store for ModelStore {
     async fn set_account_setting(
         &self,
         account: AccountId,
+        version: Option<u64>,
         name: &str,
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError> {
         let mut state = self.state()?;
-        let account = state.account(account)?;
+        let account = state.account_at(account, version)?;
         match value {
             Some(value) => account.settings.insert(name.into(), value),
             None => account.settings.remove(name),

@@ -28,11 +28,15 @@ impl State {
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
         created: Timestamp,
     ) -> Result<Arc<Queue>, StoreError> {
         self.account(account)?;
         if self.queue(account, name).is_some() {
             return Err(StoreError::rejected(Conflict::QueueExists));
+        }
+        if most <= self.queues.values().filter(|queue| queue.account == account).count() as u64 {
+            return Err(StoreError::rejected(Conflict::TooManyQueues));
         }
         self.last_queue += 1;
         let (id, name, policies) = (QueueId(self.last_queue), name.clone(), Vec::new());

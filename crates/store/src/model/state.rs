@@ -52,6 +52,21 @@ impl State {
         found.ok_or_else(|| StoreError::rejected(Conflict::AccountNotFound))
     }
 
+    /// The account, if it has the version that is expected.
+    pub(super) fn account_at(
+        &mut self,
+        id: AccountId,
+        expected: Option<u64>,
+    ) -> Result<&mut Account, StoreError> {
+        let found = self.account(id)?;
+        match expected {
+            Some(expected) if expected != found.version => {
+                Err(StoreError::rejected(Conflict::AccountChanged))
+            }
+            Some(_) | None => Ok(found),
+        }
+    }
+
     pub(super) fn table(&self, account: AccountId, name: &FoldedName) -> Option<Arc<Table>> {
         let mut tables = self.tables.values();
         tables.find(|table| table.account == account && table.name.folded() == *name).cloned()

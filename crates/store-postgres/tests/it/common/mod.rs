@@ -9,6 +9,7 @@ use rowhouse_store_postgres::{Durability, OpenError, Options, PostgresStore};
 use rowhouse_types::TableName;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[allow(unused_imports, reason = "every test file uses a part of it")]
 pub(crate) use rowhouse_store::conformance::fixture::{
@@ -24,7 +25,8 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 
 /// A few connections, and whatever durability the server of the tests has.
 pub(crate) fn options(url: &str) -> Options {
-    Options { connections: 8, durability: Durability::Ephemeral, ..Options::new(url) }
+    let (durability, ttl_grace) = (Durability::Ephemeral, Duration::ZERO);
+    Options { connections: 8, durability, ttl_grace, ..Options::new(url) }
 }
 
 pub(crate) async fn try_open(url: &str) -> Result<PostgresStore, OpenError> {

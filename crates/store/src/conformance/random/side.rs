@@ -15,7 +15,7 @@ use crate::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use rowhouse_query::index::{IndexKeys, Part, Span, lookups, spans};
-use rowhouse_types::{EntityKey, Etag, Row, Rows, Timestamp};
+use rowhouse_types::{EntityKey, Etag, KeyRange, Row, Rows, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -368,6 +368,10 @@ impl Side {
             index,
             spans: narrowed.unwrap_or_else(|| vec![Span::all()]),
             ranges: query.ranges.0.clone(),
+            keys: filter.as_deref().map_or_else(
+                || vec![KeyRange::all()],
+                |filter| rowhouse_query::plan(Some(filter.clone())).ranges,
+            ),
             direction: query.direction,
             from: None,
             filter,
