@@ -20,13 +20,16 @@ pub enum AccountError {
     /// Keys cannot be opened with the master key that the server has, or has not. Says what to do.
     #[error("{0}")]
     Sealed(String),
+    /// There is no master key to seal anything with.
+    #[error("the server has no master key: start it with --master-key-file")]
+    NoMasterKey,
     /// The store cannot serve now. Nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(#[source] BoxError),
     /// Nobody can say whether the change took effect.
     #[error("the change may have taken effect or not: {0}")]
     OutcomeUnknown(#[source] BoxError),
-    /// Too many requests wait already. Nothing was changed.
+    /// Too many requests wait already, or change the same account. Nothing was changed.
     #[error("storage is busy")]
     Busy,
     /// Stored bytes do not decode.
@@ -46,6 +49,8 @@ impl From<StoreError> for AccountError {
             StoreError::Rejected { reason, .. } => match reason {
                 Conflict::AccountNotFound => Self::NotFound,
                 Conflict::AccountExists => Self::Exists,
+                // The service has tried again as often as it does: others change the account all the time.
+                Conflict::AccountChanged => Self::Busy,
                 Conflict::TableNotFound
                 | Conflict::TableExists
                 | Conflict::EntityExists
@@ -57,6 +62,8 @@ impl From<StoreError> for AccountError {
                 | Conflict::IndexExists
                 | Conflict::IndexNotFound
                 | Conflict::TooManyIndexes
+                | Conflict::TooManyTables
+                | Conflict::TooManyQueues
                 | Conflict::UniqueAcrossNodes
                 | Conflict::QueueNotFound
                 | Conflict::QueueExists

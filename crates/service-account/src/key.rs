@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rowhouse_env::Random;
+use rowhouse_types::limits;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,6 +32,9 @@ pub enum KeyError {
     /// Nothing in it.
     #[error("an account key must not be empty")]
     Empty,
+    /// Too few bytes for a new key.
+    #[error("an account key must have at least {} bytes", limits::ACCOUNT_KEY_BYTES_MIN)]
+    Short,
 }
 
 impl AccountKey {
@@ -41,11 +45,14 @@ impl AccountKey {
         Self(bytes.into())
     }
 
-    /// Takes over a key that was made elsewhere; of any length, as long as there is something in it.
+    /// Takes over a key that was made elsewhere, if it is long enough for a new key.
     pub fn from_base64(text: &str) -> Result<Self, KeyError> {
-        Self::from_bytes(STANDARD.decode(text).map_err(|_| KeyError::Base64)?)
+        let key = Self::from_bytes(STANDARD.decode(text).map_err(|_| KeyError::Base64)?)?;
+        let long = limits::ACCOUNT_KEY_BYTES_MIN <= key.0.len();
+        if long { Ok(key) } else { Err(KeyError::Short) }
     }
 
+    /// A stored key, of any length: those of earlier releases may be shorter than a new one.
     pub(crate) fn from_bytes(bytes: impl Into<Box<[u8]>>) -> Result<Self, KeyError> {
         let bytes = bytes.into();
         if bytes.is_empty() { Err(KeyError::Empty) } else { Ok(Self(bytes)) }
@@ -134,10 +141,15 @@ mod tests {
             ("?", KeyError::Base64),
             ("AAA", KeyError::Base64),
             ("AAAA ", KeyError::Base64),
+            ("AA==", KeyError::Short),
+            ("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==", KeyError::Short),
         ];
         for (text, error) in cases {
             assert_eq!(AccountKey::from_base64(text).map(drop), Err(error), "{text:?}");
         }
+        let shortest = AccountKey::from_base64("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+        assert_eq!(shortest.unwrap().as_bytes(), [0; 32]);
+        assert_eq!(AccountKey::from_bytes(*b"k").unwrap().as_bytes(), b"k", "stored before");
     }
 
     #[test]

@@ -8,12 +8,14 @@
 
 mod error;
 mod key;
+mod quota;
 mod seal;
 mod service;
 mod settings;
 
 pub use error::AccountError;
 pub use key::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, KeyError, KeySlot, KeySlotError};
+pub use quota::{AccountLimits, OwnLimits};
 pub use rowhouse_store::AccountId;
 pub use seal::{KeyForm, Sealer};
-pub use service::{AccountService, AccountView};
+pub use service::{AccountService, AccountView, Resealed};

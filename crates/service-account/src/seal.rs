@@ -57,18 +57,53 @@ fn is_public(account: &AccountName, key: &[u8]) -> bool {
 }
 
 /// Seals and opens keys of accounts.
-pub struct Sealer(Option<LessSafeKey>);
+#[derive(Default)]
+pub struct Sealer {
+    /// Seals, and opens.
+    current: Option<LessSafeKey>,
+    /// Only open: what was sealed before the master key was replaced, or by a server that has its replacement already.
+    others: Vec<LessSafeKey>,
+}
+
+fn master_key(key: &[u8; 32]) -> LessSafeKey {
+    let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("the key has 32 bytes");
+    LessSafeKey::new(key)
+}
 
 impl Sealer {
     /// Seals under a master key.
     pub fn with_master_key(key: [u8; 32]) -> Self {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has 32 bytes");
-        Self(Some(LessSafeKey::new(key)))
+        Self::with_master_keys(&key, &[])
+    }
+
+    /// Seals under a master key, and opens what others have sealed, while one is replaced by another.
+    pub fn with_master_keys(current: &[u8; 32], others: &[[u8; 32]]) -> Self {
+        let others = others.iter().map(master_key).collect();
+        Self { current: Some(master_key(current)), others }
     }
 
     /// Stores keys as they are. The caller warns whoever runs the server, and keeps the files for their owner only.
     pub fn unsealed() -> Self {
-        Self(None)
+        Self::default()
+    }
+
+    /// Whether there is a master key.
+    pub(crate) fn seals(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether a stored key is as it would be sealed now: absent, or under the current master key.
+    pub(crate) fn is_current(&self, account: &AccountName, slot: KeySlot, envelope: &[u8]) -> bool {
+        match (envelope, &self.current) {
+            ([ABSENT], _) => true,
+            ([CHACHA20, rest @ ..], Some(master)) => {
+                let parts = rest.split_first_chunk();
+                parts.is_some_and(|(nonce, sealed)| {
+                    open_with(master, account, slot, *nonce, sealed).is_some()
+                })
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn seal(
@@ -79,7 +114,7 @@ impl Sealer {
         key: Option<&AccountKey>,
     ) -> Box<[u8]> {
         let Some(key) = key else { return [ABSENT].into() };
-        let Some(master) = &self.0 else {
+        let Some(master) = &self.current else {
             return [&[UNSEALED], key.as_bytes()].concat().into();
         };
         let mut nonce = [0; NONCE_LEN];
@@ -104,7 +139,7 @@ impl Sealer {
         envelope: &[u8],
     ) -> Box<[u8]> {
         match (KeyForm::of(account, envelope), envelope) {
-            (KeyForm::Readable, [UNSEALED, key @ ..]) if self.0.is_some() => {
+            (KeyForm::Readable, [UNSEALED, key @ ..]) if self.seals() => {
                 self.seal(random, account, slot, AccountKey::from_bytes(key).ok().as_ref())
             }
             (KeyForm::Readable, _) => [ABSENT].into(),
@@ -125,22 +160,20 @@ impl Sealer {
             [CHACHA20, rest @ ..] => {
                 let (nonce, sealed) =
                     rest.split_first_chunk().ok_or_else(|| corrupt("is cut short"))?;
-                let master = self.0.as_ref().ok_or_else(|| {
-                    AccountError::Sealed(format!(
+                if !self.seals() {
+                    return Err(AccountError::Sealed(format!(
                         "the keys of account {account} are sealed: start the server with the \
                          master key they were sealed with"
-                    ))
-                })?;
-                let mut sealed = sealed.to_vec();
-                let nonce = Nonce::assume_unique_for_key(*nonce);
-                let opened = master.open_in_place(nonce, context(account, slot), &mut sealed);
-                let opened = opened.map_err(|_| {
+                    )));
+                }
+                let mut masters = self.current.iter().chain(&self.others);
+                let open = |master| open_with(master, account, slot, *nonce, sealed);
+                masters.find_map(open).ok_or_else(|| {
                     AccountError::Sealed(format!(
                         "the keys of account {account} do not open with this master key: start \
                          the server with the one they were sealed with"
                     ))
-                })?;
-                opened.to_vec()
+                })?
             }
             [ABSENT] => return Ok(None),
             [] => return Err(corrupt("is empty")),
@@ -148,6 +181,20 @@ impl Sealer {
         };
         AccountKey::from_bytes(bytes).map(Some).map_err(|_| corrupt("is empty"))
     }
+}
+
+/// The bytes that this master key has sealed; none if it was another one.
+fn open_with(
+    master: &LessSafeKey,
+    account: &AccountName,
+    slot: KeySlot,
+    nonce: [u8; NONCE_LEN],
+    sealed: &[u8],
+) -> Option<Vec<u8>> {
+    let mut sealed = sealed.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let opened = master.open_in_place(nonce, context(account, slot), &mut sealed).ok()?;
+    Some(opened.to_vec())
 }
 
 /// What a sealed key is bound to. A name holds no U+0000, so no two contexts are equal.
@@ -158,7 +205,7 @@ fn context(account: &AccountName, slot: KeySlot) -> Aad<Vec<u8>> {
 /// Shows nothing of the master key.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Sealer(sealing)" } else { "Sealer(unsealed)" })
+        f.write_str(if self.seals() { "Sealer(sealing)" } else { "Sealer(unsealed)" })
     }
 }
 
@@ -173,7 +220,7 @@ mod tests {
     }
 
     fn key() -> AccountKey {
-        AccountKey::from_base64("c2VjcmV0").unwrap()
+        AccountKey::from_bytes(*b"secret").unwrap()
     }
 
     #[test]

@@ -2,16 +2,18 @@
 
 use crate::error::AccountError;
 use crate::key::{AccountKey, KeySlot};
+use crate::quota::{self, AccountLimits, OwnLimits};
 use crate::seal::{KeyForm, Sealer};
 use crate::settings;
 use arc_swap::ArcSwap;
 use rowhouse_env::Random;
-use rowhouse_store::{Account, AccountId, NewAccount, Store};
+use rowhouse_store::{Account, AccountId, Conflict, NewAccount, Store, StoreError};
 use rowhouse_types::{
     Access, AccountName, Denied, Grant, QueueAccess, Service, ServiceProperties,
-    ServicePropertiesUpdate, Timestamp,
+    ServicePropertiesUpdate, Timestamp, limits,
 };
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// An account as requests see it: keys opened, settings decoded. A snapshot that never changes.
@@ -31,6 +33,10 @@ pub struct AccountView {
     pub table_properties: ServiceProperties,
     /// Settings of its Queue service.
     pub queue_properties: ServiceProperties,
+    /// How many tables and queues it may have.
+    pub limits: AccountLimits,
+    /// Those of its limits that were set for it alone.
+    pub own_limits: OwnLimits,
 }
 
 impl AccountView {
@@ -46,14 +52,15 @@ impl AccountView {
 
 /// Creates, finds and changes accounts. One per server, shared behind an `Arc`.
 ///
-/// Changes of one account are made one after the other, so that none is built on what another has
-/// just replaced. That holds within one service: servers that share a store must not change the same account at
-/// the same time.
+/// A change is built on what the account was, and written only if it still is that: the store compares its version.
+/// If another server was faster, the change is made again on what that one left.
 #[derive(Debug)]
 pub struct AccountService {
     store: Arc<dyn Store>,
     sealer: Sealer,
     random: Arc<dyn Random>,
+    /// What an account without limits of its own may have.
+    limits: AccountLimits,
     cache: ArcSwap<imbl::HashMap<AccountName, Cached>>,
     changing: Mutex<()>,
 }
@@ -65,11 +72,48 @@ struct Cached {
     view: Arc<AccountView>,
 }
 
+/// How far the keys of accounts have been sealed under the current master key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resealed {
+    /// Accounts whose keys were sealed anew.
+    pub resealed: usize,
+    /// Accounts that are left.
+    pub remaining: usize,
+}
+
+/// How often a change was tried that others may have been faster than.
+#[derive(Debug, Default)]
+struct Attempts(usize);
+
+impl Attempts {
+    /// True if the change took effect; false if it is to be made again, on what another server has left. Of those that
+    /// change one account at a time one gets on, so that a few attempts are enough.
+    fn succeeded(&mut self, change: Result<(), StoreError>) -> Result<bool, AccountError> {
+        self.0 += 1;
+        match change {
+            Ok(()) => Ok(true),
+            Err(StoreError::Rejected { reason: Conflict::AccountChanged, .. })
+                if self.0 < limits::ACCOUNT_CHANGE_ATTEMPTS_MAX =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl AccountService {
     /// A service over a store, with what seals its keys.
     pub fn new(store: Arc<dyn Store>, sealer: Sealer, random: Arc<dyn Random>) -> Self {
         let (cache, changing) = (ArcSwap::default(), Mutex::new(()));
-        Self { store, sealer, random, cache, changing }
+        let limits = AccountLimits::default();
+        Self { store, sealer, random, limits, cache, changing }
+    }
+
+    /// Gives accounts without limits of their own these.
+    pub fn with_limits(mut self, limits: AccountLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Looks an account up by name: its latest state, as every request needs it.
@@ -111,12 +155,63 @@ impl AccountService {
     ) -> Result<AccountKey, AccountError> {
         let key = key.unwrap_or_else(|| AccountKey::generate(self.random.as_ref()));
         let _changing = self.changing.lock().await;
-        let account = self.find(name).await?.ok_or(AccountError::NotFound)?;
-        let mut keys = account.keys.clone();
-        keys[slot.index()] = Some(key.clone());
-        // Both are sealed anew: a key from before there was a master key does not stay unsealed.
-        self.store.set_account_keys(account.id, self.seal(name, &keys)).await?;
-        Ok(key)
+        let mut attempts = Attempts::default();
+        loop {
+            let (account, view) = self.latest(name).await?;
+            let mut keys = view.keys.clone();
+            keys[slot.index()] = Some(key.clone());
+            // Both are sealed anew: a key from before there was a master key does not stay unsealed.
+            let keys = self.seal(name, &keys);
+            let set = self.store.set_account_keys(account.id, account.version, keys).await;
+            if attempts.succeeded(set)? {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Seals the keys of all accounts under the current master key that are not, one account after the other, for
+    /// about this long and one account at least. What was done stays if it is interrupted; others go on working meanwhile.
+    pub async fn reseal(&self, within: Duration) -> Result<Resealed, AccountError> {
+        if !self.sealer.seals() {
+            return Err(AccountError::NoMasterKey);
+        }
+        let began = Instant::now();
+        let accounts = self.store.accounts().await?;
+        let mut left = accounts.iter().filter(|account| !self.is_current(account));
+        let mut resealed = 0;
+        while resealed == 0 || began.elapsed() < within {
+            let Some(account) = left.next() else { break };
+            self.reseal_one(&account.name).await?;
+            resealed += 1;
+        }
+        Ok(Resealed { resealed, remaining: left.count() })
+    }
+
+    async fn reseal_one(&self, name: &AccountName) -> Result<(), AccountError> {
+        let _changing = self.changing.lock().await;
+        let mut attempts = Attempts::default();
+        loop {
+            let (account, view) = match self.latest(name).await {
+                Err(AccountError::NotFound) => return Ok(()),
+                latest => latest?,
+            };
+            if self.is_current(&account) {
+                return Ok(());
+            }
+            let keys = self.seal(name, &view.keys);
+            let set = self.store.set_account_keys(account.id, account.version, keys).await;
+            match attempts.succeeded(set) {
+                Ok(true) | Err(AccountError::NotFound) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn is_current(&self, account: &Account) -> bool {
+        KeySlot::ALL
+            .into_iter()
+            .all(|slot| self.sealer.is_current(&account.name, slot, &account.keys[slot.index()]))
     }
 
     /// Removes an account with everything in it.
@@ -140,16 +235,58 @@ impl AccountService {
     ) -> Result<(), AccountError> {
         may_write(grant, service)?;
         let _changing = self.changing.lock().await;
-        let latest = self.find(&account.name).await?.ok_or(AccountError::NotFound)?;
-        // The grant was for the account that was found then, not for a new one of the same name.
-        if latest.id != account.id {
-            return Err(AccountError::NotFound);
+        let mut attempts = Attempts::default();
+        loop {
+            let (latest, view) = self.latest(&account.name).await?;
+            // The grant was for the account that was found then, not for a new one of the same name.
+            if latest.id != account.id {
+                return Err(AccountError::NotFound);
+            }
+            let mut properties = view.properties_of(service).clone();
+            properties.apply(update.clone());
+            let (name, bytes) = (settings::name(service), Some(settings::encode(&properties)));
+            let version = Some(latest.version);
+            let set = self.store.set_account_setting(latest.id, version, name, bytes).await;
+            if attempts.succeeded(set)? {
+                return Ok(());
+            }
         }
-        let mut properties = latest.properties_of(service).clone();
-        properties.apply(update);
-        let bytes = Some(settings::encode(&properties));
-        self.store.set_account_setting(latest.id, settings::name(service), bytes).await?;
-        Ok(())
+    }
+
+    /// Changes the limits of an account: those that are named, to a number or to none of its own. Tables and queues
+    /// that are there stay, however many.
+    pub async fn set_limits(
+        &self,
+        name: &AccountName,
+        tables: Option<Option<u64>>,
+        queues: Option<Option<u64>>,
+    ) -> Result<Arc<AccountView>, AccountError> {
+        let _changing = self.changing.lock().await;
+        let mut attempts = Attempts::default();
+        loop {
+            let (latest, view) = self.latest(name).await?;
+            let own = view.own_limits;
+            let own = OwnLimits {
+                tables: tables.unwrap_or(own.tables),
+                queues: queues.unwrap_or(own.queues),
+            };
+            let value = (own != OwnLimits::default()).then(|| quota::encode(own));
+            let (id, version) = (latest.id, Some(latest.version));
+            let set = self.store.set_account_setting(id, version, quota::NAME, value).await;
+            if attempts.succeeded(set)? {
+                return Ok(self.latest(name).await?.1);
+            }
+        }
+    }
+
+    /// The latest state of an account that is there, with the version that a change of it names.
+    async fn latest(
+        &self,
+        name: &AccountName,
+    ) -> Result<(Arc<Account>, Arc<AccountView>), AccountError> {
+        let account = self.store.account(name).await?.ok_or(AccountError::NotFound)?;
+        let view = self.view(&account)?;
+        Ok((account, view))
     }
 
     /// The settings of a service.
@@ -180,6 +317,7 @@ impl AccountService {
             return Ok(Arc::clone(&cached.view));
         }
         let [first, second] = &account.keys;
+        let own_limits = quota::of(account)?;
         let open = |slot, envelope| self.sealer.open(&account.name, slot, envelope);
         let view = Arc::new(AccountView {
             id: account.id,
@@ -189,6 +327,8 @@ impl AccountService {
             stored: account.keys.each_ref().map(|key| KeyForm::of(&account.name, key)),
             table_properties: settings::properties(account, Service::Table)?,
             queue_properties: settings::properties(account, Service::Queue)?,
+            limits: own_limits.or(self.limits),
+            own_limits,
         });
         let cached = Cached { version: account.version, view: Arc::clone(&view) };
         self.cache.rcu(|cache| cache.update(account.name.clone(), cached.clone()));

@@ -3,7 +3,7 @@
 use rowhouse_env::{SeededRandom, SimulatedClock};
 use rowhouse_service_account::{
     AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeyForm, KeySlot,
-    Sealer,
+    Resealed, Sealer,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{Store, StoreError};
@@ -12,6 +12,10 @@ use rowhouse_types::{
     AccountName, CorsRule, Logging, Metrics, ServiceProperties, ServicePropertiesUpdate, Timestamp,
 };
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A key of 32 bytes.
+const LONG: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 fn store() -> Arc<dyn Store> {
     Arc::new(ModelStore::new(Arc::new(SimulatedClock::new(Timestamp::EDM_MIN))))
@@ -87,10 +91,10 @@ async fn rotation_replaces_one_key() {
         assert_ne!(bytes(&after, this), bytes(&before, this));
         assert_eq!(bytes(&after, other), bytes(&before, other));
     }
-    let given = AccountKey::from_base64("AAAA").unwrap();
+    let given = AccountKey::from_base64(LONG).unwrap();
     service.rotate(&acct, KeySlot::First, Some(given)).await.unwrap();
     let after = service.find(&acct).await.unwrap().unwrap();
-    assert_eq!(after.keys[0].as_ref().unwrap().to_base64(), "AAAA");
+    assert_eq!(after.keys[0].as_ref().unwrap().to_base64(), LONG);
     assert_ne!(bytes(&before, 1), bytes(&after, 1));
 }
 
@@ -108,7 +112,7 @@ async fn absent_keys_are_renewed() {
         let account = service.create(&acct, None).await.unwrap();
         let stored = store.account(&acct).await.unwrap().unwrap();
         let from = [Box::from([2]), Box::from([2])];
-        store.set_account_keys(account.id, from.clone()).await.unwrap();
+        store.set_account_keys(account.id, 1, from.clone()).await.unwrap();
         let found = service.find(&acct).await.unwrap().unwrap();
         assert!(found.keys.iter().all(Option::is_none));
         let again = store.account(&acct).await.unwrap().unwrap();
@@ -161,6 +165,57 @@ async fn a_master_key_seals_and_is_needed() {
         assert!(matches!(rotated, Err(AccountError::Sealed(_))));
     }
     service(&store, Sealer::unsealed()).remove(&acct).await.unwrap();
+}
+
+/// Every state of a rotation of the master key, also one that was interrupted, opens on servers that have both.
+#[tokio::test]
+async fn the_master_key_is_replaced_step_by_step() {
+    let (old, new) = ([1; 32], [2; 32]);
+    let store = store();
+    let before = service(&store, Sealer::with_master_key(old));
+    let names: Vec<_> = (0..5).map(|number| name(&format!("account{number}"))).collect();
+    let mut keys = Vec::new();
+    for name in &names {
+        keys.push(
+            before
+                .create(name, None)
+                .await
+                .unwrap()
+                .keys
+                .clone()
+                .map(|key| key.unwrap().to_base64()),
+        );
+    }
+    let open = async |sealer: Sealer| {
+        let service = service(&store, sealer);
+        let mut opened = Vec::new();
+        for name in &names {
+            let view = service.find(name).await.ok().flatten();
+            opened.push(view.map(|view| view.keys.clone().map(|key| key.unwrap().to_base64())));
+        }
+        opened
+    };
+    let all: Vec<_> = keys.into_iter().map(Some).collect();
+    let nobody = service(&store, Sealer::unsealed());
+    assert!(matches!(nobody.reseal(Duration::ZERO).await, Err(AccountError::NoMasterKey)));
+    let same = before.reseal(Duration::ZERO).await.unwrap();
+    assert_eq!(same, Resealed { resealed: 0, remaining: 0 }, "nothing has to be done");
+
+    for done in 1..=5 {
+        // One account each time, by a server that was started anew.
+        let after = service(&store, Sealer::with_master_keys(&new, &[old]));
+        let resealed = after.reseal(Duration::ZERO).await.unwrap();
+        assert_eq!(resealed, Resealed { resealed: 1, remaining: 5 - done });
+        assert_eq!(open(Sealer::with_master_keys(&old, &[new])).await, all);
+        assert_eq!(open(Sealer::with_master_keys(&new, &[old])).await, all);
+        let only_new = open(Sealer::with_master_key(new)).await;
+        assert_eq!(only_new.iter().flatten().count(), done);
+        assert_eq!(open(Sealer::with_master_key(old)).await.iter().flatten().count(), 5 - done);
+    }
+    let after = service(&store, Sealer::with_master_keys(&new, &[old]));
+    let again = after.reseal(Duration::MAX).await.unwrap();
+    assert_eq!(again, Resealed { resealed: 0, remaining: 0 });
+    assert_eq!(open(Sealer::with_master_key(new)).await, all, "the old one is of no use any more");
 }
 
 #[tokio::test]
@@ -265,6 +320,50 @@ async fn concurrent_changes_do_not_undo_each_other() {
     }
 }
 
+/// Services of several servers on one store, each with a lock of its own: nothing of any of them is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn changes_by_several_servers_do_not_undo_each_other() {
+    let store = store();
+    let server = || Arc::new(service(&store, Sealer::with_master_key([1; 32])));
+    let servers = [server(), server(), server(), server()];
+    let acct = name("acct");
+    let account = servers[0].create(&acct, None).await.unwrap();
+    for round in 0..50 {
+        let rotate = |server: usize, slot| {
+            let (service, acct) = (Arc::clone(&servers[server]), acct.clone());
+            let key =
+                AccountKey::generate(&SeededRandom::new(u64::from(round) * 2 + server as u64));
+            tokio::spawn(async move { service.rotate(&acct, slot, Some(key)).await.unwrap() })
+        };
+        let set = |server: usize, update| {
+            let (service, account) = (Arc::clone(&servers[server]), Arc::clone(&account));
+            tokio::spawn(async move {
+                let grant = Grant::AccountKey;
+                service.set_properties(&grant, &account, Service::Table, update).await.unwrap();
+            })
+        };
+        let origin = format!("http://{round}.example");
+        let logging =
+            Logging { retention_days: Some(round + 1), ..ServiceProperties::default().logging };
+        let update = ServicePropertiesUpdate {
+            logging: Some(logging.clone()),
+            ..ServicePropertiesUpdate::default()
+        };
+        let (first, second) = (rotate(0, KeySlot::First), rotate(1, KeySlot::Second));
+        let (third, fourth) = (set(2, cors(&origin)), set(3, update));
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        third.await.unwrap();
+        fourth.await.unwrap();
+        for service in &servers {
+            let found = service.find(&acct).await.unwrap().unwrap();
+            assert_eq!(bytes(&found, 0), first.as_bytes(), "round {round}");
+            assert_eq!(bytes(&found, 1), second.as_bytes(), "round {round}");
+            assert_eq!(found.table_properties.cors[0].allowed_origins, [origin.as_str()]);
+            assert_eq!(found.table_properties.logging, logging);
+        }
+    }
+}
+
 #[tokio::test]
 async fn damaged_data_and_a_closed_store_are_told_apart() {
     let store = store();
@@ -274,7 +373,8 @@ async fn damaged_data_and_a_closed_store_are_told_apart() {
     for (keys, expected) in
         [([&b""[..], b"\0k"], false), ([b"\0k", b"\x09k"], false), ([b"\0k", b"\0l"], true)]
     {
-        store.set_account_keys(account.id, keys.map(Into::into)).await.unwrap();
+        let version = store.account(&acct).await.unwrap().unwrap().version;
+        store.set_account_keys(account.id, version, keys.map(Into::into)).await.unwrap();
         let found = service.find(&acct).await;
         match found {
             Ok(_) => assert!(expected),
@@ -283,9 +383,9 @@ async fn damaged_data_and_a_closed_store_are_told_apart() {
         }
     }
     let setting = Some(b"{".to_vec().into());
-    store.set_account_setting(account.id, "table-properties", setting).await.unwrap();
+    store.set_account_setting(account.id, None, "table-properties", setting).await.unwrap();
     assert!(matches!(service.find(&acct).await, Err(AccountError::Corrupt(_))));
-    store.set_account_setting(account.id, "table-properties", None).await.unwrap();
+    store.set_account_setting(account.id, None, "table-properties", None).await.unwrap();
     assert!(service.find(&acct).await.is_ok());
 
     store.close().await.unwrap();

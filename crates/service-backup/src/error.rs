@@ -1,9 +1,11 @@
 //! What can go wrong with a backup, in words that say what to do next.
 
 use rowhouse_store::StoreError;
-use rowhouse_types::{AccountName, Guid, TableName};
+use rowhouse_types::limits::{BACKUP_BYTES_PER_SECOND_MIN, CLOCK_SKEW_SECONDS};
+use rowhouse_types::{AccountName, Guid, TableName, Timestamp};
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// What is wrong with the bytes of a backup. Each is said of the file: "FILE is damaged ...".
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +111,30 @@ pub enum BackupError {
     OtherRestore {
         /// Which backup.
         id: Guid,
+    },
+    /// Whoever takes it reads too slowly: the store would keep what it needs for it for ever.
+    #[error(
+        "the backup was broken off after {bytes} bytes: the client kept it waiting for {} s and read less than \
+         {BACKUP_BYTES_PER_SECOND_MIN} bytes a second; write it to a local disk first",
+        waited.as_secs()
+    )]
+    SlowReader {
+        /// What was sent, with what was under way.
+        bytes: u64,
+        /// How long it has waited for the client.
+        waited: Duration,
+    },
+    /// Every later Timestamp of the store would be ahead of the clock too.
+    #[error(
+        "{what} has the Timestamp {timestamp}, which is ahead of this machine's clock by more than \
+         {CLOCK_SKEW_SECONDS} s, and nothing was restored: every later Timestamp would be ahead as well; set the \
+         clock if it is wrong, or restore with --allow-future-timestamps"
+    )]
+    FutureTimestamp {
+        /// The table or the queue, with its account.
+        what: String,
+        /// The latest that it has.
+        timestamp: Timestamp,
     },
     /// A file is not the one that was looked at first.
     #[error("the backup has changed while it was restored: begin again")]

@@ -71,7 +71,7 @@ impl Marker {
         place: Place,
     ) -> Result<(), StoreError> {
         let value = [&place.file.to_le_bytes()[..], &place.parts.to_le_bytes()].concat();
-        store.set_account_setting(self.account, PROGRESS, Some(value.into())).await?;
+        store.set_account_setting(self.account, None, PROGRESS, Some(value.into())).await?;
         self.reached = place;
         Ok(())
     }

@@ -15,7 +15,10 @@ use crate::queues;
 use crate::read::{Messages, Part, Reader};
 use crate::survey::{Progress, Survey, check_chain};
 use crate::ttl;
-use rowhouse_store::{Account, AccountId, NewAccount, QueueId, Store, StoreError, Table, TableId};
+use rowhouse_store::{
+    Account, AccountId, NewAccount, QueueId, Store, StoreError, Table, TableId, Ttl,
+};
+use rowhouse_types::Timestamp;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use tokio::io::AsyncRead;
 const PARTS_BETWEEN_NOTES: u64 = 128;
 
 /// What was restored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Accounts.
     pub accounts: u64,
@@ -45,15 +48,30 @@ pub struct Restored {
     pub indexes_left_out: u64,
     /// Whether an earlier attempt had begun it.
     pub resumed: bool,
+    /// Tables whose TTL was left off, because entities have expired since the backup was taken.
+    pub ttls_left_off: Vec<TtlLeftOff>,
+}
+
+/// A table whose TTL was left off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TtlLeftOff {
+    /// Its account.
+    pub account: Box<str>,
+    /// Its name.
+    pub table: Box<str>,
+    /// What it had.
+    pub ttl: Ttl,
 }
 
 /// Restores the backups that were surveyed; `open` gives their bytes again, by their number.
 ///
 /// The store must be empty, or hold an unfinished restore of the same backups. While it is at work, and until
-/// it is finished, [`crate::unfinished`] tells so.
+/// it is finished, [`crate::unfinished`] tells so. The TTL of a table is left off if entities that existed when the last
+/// backup was taken have expired by the time `expired_by`; without that time every table gets its TTL back.
 pub async fn restore<R: AsyncRead + Unpin>(
     store: Arc<dyn Store>,
     surveys: &[Survey],
+    expired_by: Option<Timestamp>,
     mut open: impl FnMut(usize) -> io::Result<R>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Restored, BackupError> {
@@ -88,6 +106,7 @@ pub async fn restore<R: AsyncRead + Unpin>(
         before.bytes += survey.bytes;
         before.items += survey.totals.items();
     }
+    let ttls_left_off = restore.set_ttls(last, expired_by).await?;
     let Declared { kept, left_out } = restore.declare(&last.catalogue).await?;
     let done = restore.done;
     restore.marker.remove(&*restore.store).await?;
@@ -99,6 +118,7 @@ pub async fn restore<R: AsyncRead + Unpin>(
         indexes: kept,
         indexes_left_out: left_out,
         resumed,
+        ttls_left_off,
         ..done
     })
 }
@@ -144,11 +164,33 @@ impl Restore {
         self.note(Place { file: file + 1, parts: 0 }).await
     }
 
+    /// Returns the tables whose TTL was left off.
+    async fn set_ttls(
+        &self,
+        last: &Survey,
+        expired_by: Option<Timestamp>,
+    ) -> Result<Vec<TtlLeftOff>, StoreError> {
+        let mut left_off = Vec::new();
+        for saved in &last.catalogue.tables {
+            let Some(&table) = self.tables.get(&saved.id) else { continue };
+            let (ttl, taken) = (saved.ttl.as_ref(), last.header.taken);
+            if ttl::set(&*self.store, table, ttl, taken, expired_by).await? {
+                continue;
+            }
+            let mut accounts = last.catalogue.accounts.iter();
+            let account = accounts.find(|account| account.id == saved.account);
+            if let (Some(account), Some(ttl)) = (account, ttl) {
+                let (account, table) = (account.name.as_str().into(), saved.name.as_str().into());
+                left_off.push(TtlLeftOff { account, table, ttl: ttl.clone() });
+            }
+        }
+        Ok(left_off)
+    }
+
     async fn declare(&self, catalogue: &Catalogue) -> Result<Declared, StoreError> {
         let mut all = Declared::default();
         for saved in &catalogue.tables {
             let Some(&table) = self.tables.get(&saved.id) else { continue };
-            ttl::set(&*self.store, table, saved.ttl.as_ref()).await?;
             let Declared { kept, left_out } =
                 indexes::declare(&*self.store, table, &saved.indexes).await?;
             all.kept += kept;
@@ -228,7 +270,8 @@ async fn rebuild_account(store: &dyn Store, saved: &Account) -> Result<AccountId
     };
     for (name, value) in &saved.settings {
         if account.settings.get(name) != Some(value) {
-            store.set_account_setting(account.id, name, Some(value.clone())).await?;
+            let value = Some(value.clone());
+            store.set_account_setting(account.id, None, name, value).await?;
         }
     }
     Ok(account.id)

@@ -7,6 +7,7 @@ use crate::table::{RestoredTable, TableChoice, restore_table};
 use crate::write::{About, check_kept, write_full, write_incremental};
 use rowhouse_env::{Clock, Random};
 use rowhouse_store::{Estimate, Snapshot, Store};
+use rowhouse_types::limits::CLOCK_SKEW_SECONDS;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -68,12 +69,18 @@ impl BackupService {
         Ok(Taking { snapshot, base, keys, about, estimate, _only: only })
     }
 
-    /// Restores one table under a new name, as [`restore_table`] does.
+    /// Restores one table under a new name, as [`restore_table`] does. Unless the choice says otherwise, its Timestamps may be
+    /// ahead of the clock only by as much as the dates of signatures, and its TTL is left off if entities have expired since the
+    /// backup was taken.
     pub async fn restore_table<R: AsyncRead + Unpin>(
         &self,
         choice: TableChoice,
         source: R,
     ) -> Result<RestoredTable, BackupError> {
+        let allowed = || self.clock.now().plus_seconds(CLOCK_SKEW_SECONDS);
+        let until = Some(choice.until.unwrap_or_else(allowed));
+        let expired_by = Some(choice.expired_by.unwrap_or_else(|| self.clock.now()));
+        let choice = TableChoice { until, expired_by, ..choice };
         let _only = self.restoring.try_acquire().map_err(|_| BackupError::Busy)?;
         restore_table(Arc::clone(&self.store), choice, source).await
     }

@@ -15,7 +15,7 @@ use crate::read::{Part, Reader};
 use crate::survey::check_header;
 use crate::ttl;
 use rowhouse_store::{AccountId, Conflict, Half, Store, StoreError, Table, TableId};
-use rowhouse_types::{AccountName, Guid, TableName};
+use rowhouse_types::{AccountName, Guid, RecordRef, TableName, Timestamp};
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
@@ -30,6 +30,10 @@ pub struct TableChoice {
     pub into_account: AccountName,
     /// The name of the table there, which must be free.
     pub into_table: TableName,
+    /// The latest Timestamp that it may have; any without.
+    pub until: Option<Timestamp>,
+    /// Its TTL is left off if entities that existed when the backup was taken have expired by this time; never without.
+    pub expired_by: Option<Timestamp>,
 }
 
 impl TableChoice {
@@ -57,6 +61,8 @@ pub struct RestoredTable {
     pub indexes: u64,
     /// Unique indexes that were left out, because the store spreads tables over nodes and PartitionKey is not in them.
     pub indexes_left_out: u64,
+    /// Its TTL was left off, because entities have expired since the backup was taken.
+    pub ttl_left_off: bool,
 }
 
 /// Restores one table from a full backup, and the incremental ones that may follow it in the same stream.
@@ -78,8 +84,8 @@ pub async fn restore_table<R: AsyncRead + Unpin>(
     let mut work = Work::new(store, account.id, choice, backup, begun);
     match work.run(reader).await {
         Ok(Declared { kept: indexes, left_out: indexes_left_out }) => {
-            let Work { items, changes, resumed, .. } = work;
-            Ok(RestoredTable { items, changes, resumed, indexes, indexes_left_out })
+            let Work { items, changes, resumed, ttl_left_off, .. } = work;
+            Ok(RestoredTable { items, changes, resumed, indexes, indexes_left_out, ttl_left_off })
         }
         Err(error) => Err(work.give_up(error).await),
     }
@@ -122,6 +128,7 @@ struct Work {
     half: Half,
     items: u64,
     changes: u64,
+    ttl_left_off: bool,
 }
 
 impl Work {
@@ -136,7 +143,19 @@ impl Work {
         let empty = Half { backup, reading: backup, file: 0, parts: 0, attempt: 0 };
         let (begun, half) = begun.map_or((None, empty), |(table, half)| (Some(table.id), half));
         let (target, resumed) = (None, begun.is_some());
-        Self { store, account, choice, applier, target, begun, resumed, half, items: 0, changes: 0 }
+        Self {
+            store,
+            account,
+            choice,
+            applier,
+            target,
+            begun,
+            resumed,
+            half,
+            items: 0,
+            changes: 0,
+            ttl_left_off: false,
+        }
     }
 
     async fn run<R: AsyncRead + Unpin>(
@@ -168,7 +187,9 @@ impl Work {
         }
         // Changes that were made cannot be made again once an index is unique.
         self.mark(Half { parts: ALL_PARTS, ..self.half }).await?;
-        ttl::set(&*self.store, table, saved.ttl.as_ref()).await?;
+        let (ttl, expired_by) = (saved.ttl.as_ref(), self.choice.expired_by);
+        let taken = before.map_or(Timestamp::MAX, |header| header.taken);
+        self.ttl_left_off = !ttl::set(&*self.store, table, ttl, taken, expired_by).await?;
         let declared = indexes::declare(&*self.store, table, &saved.indexes).await?;
         self.check_mark().await?;
         self.store.set_policies(table, saved.policies).await?;
@@ -254,8 +275,10 @@ impl Work {
         }
         let (name, placement) = (&self.choice.into_table, saved.placement.clone());
         let policies = half.policies();
-        let created =
-            self.store.create_table_with_policies(self.account, name, placement, policies).await;
+        let created = self
+            .store
+            .create_table_with_policies(self.account, name, placement, policies, u64::MAX)
+            .await;
         let table = created.map_err(|error| match error {
             StoreError::Rejected { reason: Conflict::TableExists, .. } => {
                 BackupError::TableExists(name.clone())
@@ -299,6 +322,19 @@ impl Work {
         }
     }
 
+    /// Fails if an entity is ahead of the clock by too much: all later Timestamps of the store would be, too.
+    fn check_time(&self, record: RecordRef<'_>) -> Result<(), BackupError> {
+        let timestamp = record.timestamp();
+        if self.choice.until.is_none_or(|until| timestamp <= until) {
+            return Ok(());
+        }
+        let (account, table) = self.choice.wanted();
+        Err(BackupError::FutureTimestamp {
+            what: format!("the table {account}/{table}"),
+            timestamp,
+        })
+    }
+
     /// Whether anything of it belongs into the table.
     async fn part(&mut self, part: Part) -> Result<bool, BackupError> {
         let Some(target) = &self.target else { return Ok(false) };
@@ -316,6 +352,7 @@ impl Work {
             Part::Entities(frame) => {
                 self.items += frame.count;
                 for (key, record) in frame.iter() {
+                    self.check_time(record.as_ref())?;
                     self.applier.entity(table, key, record).await?;
                 }
             }
@@ -323,6 +360,9 @@ impl Work {
                 for change in changes.into_iter().filter(|change| change.table == saved) {
                     self.items += 1;
                     self.changes += 1;
+                    if let Some(record) = &change.record {
+                        self.check_time(record.as_ref())?;
+                    }
                     self.applier.change(table, change).await?;
                 }
             }

@@ -2,8 +2,14 @@
 //! if it is to live longer; with what expires later it is gone soon after it was restored.
 
 use crate::fields::{Fields, Offence, Put};
-use rowhouse_store::{Store, StoreError, TableId, Ttl};
-use rowhouse_types::check_property_name;
+use rowhouse_store::{Scan, Store, StoreError, TableId, Take, Ttl};
+use rowhouse_types::{Direction, KeyRange, Timestamp, check_property_name};
+use std::time::{Duration, Instant};
+
+/// Entities of a page that is searched for expired ones, and how many bytes and how long it takes at most.
+const PAGE_ROWS: usize = 1000;
+const PAGE_BYTES: usize = 1 << 20;
+const PAGE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn put(out: &mut Vec<u8>, ttl: Option<&Ttl>) {
     out.put_option(ttl, |out, ttl| {
@@ -26,15 +32,59 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Option<Ttl>, Offence> {
     })
 }
 
-/// Has the entities of a table expire as those did that were saved. They come first: none is judged before all are in.
+/// Has the entities of a table expire as those did that were saved, when all are in. False if the TTL was left off: an entity
+/// that existed when the backup was taken has expired by the time that is given, so the server would remove it, and with it
+/// perhaps what the backup was restored for.
 pub(crate) async fn set(
     store: &dyn Store,
     table: TableId,
     saved: Option<&Ttl>,
-) -> Result<(), StoreError> {
-    match saved {
-        Some(ttl) => store.set_ttl(table, Some(ttl.clone())).await,
-        None => Ok(()),
+    taken: Timestamp,
+    expired_by: Option<Timestamp>,
+) -> Result<bool, StoreError> {
+    let Some(ttl) = saved else { return Ok(true) };
+    if let Some(now) = expired_by
+        && has_expired_since(store, table, ttl, taken, now).await?
+    {
+        return Ok(false);
+    }
+    store.set_ttl(table, Some(ttl.clone())).await?;
+    Ok(true)
+}
+
+/// Whether an entity of the table that had not expired at the first time has at the second.
+async fn has_expired_since(
+    store: &dyn Store,
+    table: TableId,
+    ttl: &Ttl,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let (before, now) = (ttl.at(before), ttl.at(now));
+    let mut range = KeyRange::all();
+    loop {
+        let scan = Scan {
+            ranges: vec![range],
+            through: None,
+            direction: Direction::Ascending,
+            take: Take::Entities,
+            filter: None,
+            select: Some(ttl.property.iter().cloned().collect()),
+            limit: PAGE_ROWS,
+            max_bytes: PAGE_BYTES,
+            deadline: Instant::now() + PAGE_WITHIN,
+        };
+        let page = store.scan(table, scan).await?;
+        for row in page.rows.iter() {
+            let record = row?.record;
+            if now.has_expired(record)? && !before.has_expired(record)? {
+                return Ok(true);
+            }
+        }
+        match page.next {
+            Some(start) => range = KeyRange { start, end: None },
+            None => return Ok(false),
+        }
     }
 }
 

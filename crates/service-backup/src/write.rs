@@ -8,6 +8,7 @@ use crate::error::BackupError;
 use crate::frame::{FRAME_BYTES, FrameMaker, Kind};
 use crate::items::{self, Base, Extent, Header, Totals};
 use crate::keys::KeepKeys;
+use crate::pace::Pace;
 use crate::queues;
 use rowhouse_store::{
     Change, Changes, ChangesWanted, Conflict, Page, Scan, Snapshot, StoreError, TableId, Take,
@@ -124,6 +125,7 @@ fn not_kept(error: StoreError) -> BackupError {
 /// A backup in the making.
 struct Writer<W> {
     sink: W,
+    pace: Pace,
     /// Absent while a frame is being made.
     maker: Option<FrameMaker>,
     /// When the piece of work began that the next frame is a part of.
@@ -136,7 +138,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         let (maker, start) = FrameMaker::begin().map_err(BackupError::Sink)?;
         sink.write_all(&start).await.map_err(BackupError::Sink)?;
         let (maker, began) = (Some(maker), Instant::now());
-        let mut out = Self { sink, maker, began, totals: Totals::default() };
+        let (pace, totals) = (Pace::default(), Totals::default());
+        let mut out = Self { sink, pace, maker, began, totals };
         let header = header.encode();
         out.put(Kind::Header, move |_| Ok(header)).await?;
         Ok(out)
@@ -159,7 +162,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         })?;
         let (maker, frame) = done.await.map_err(|_| gone())??;
         self.maker = Some(maker);
-        self.sink.write_all(&frame).await.map_err(BackupError::Sink)?;
+        self.pace.write(&mut self.sink, &frame).await?;
         rested.await.map_err(|_| gone())?;
         self.began = Instant::now();
         Ok(())

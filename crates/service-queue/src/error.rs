@@ -14,6 +14,9 @@ pub enum QueueError {
     /// A queue of that name is there, and says something else about itself.
     #[error("the queue exists")]
     QueueExists,
+    /// The account has as many queues as it may.
+    #[error("the account has as many queues as it may have")]
+    TooManyQueues,
     /// No such message, or no longer, or somebody else has it now.
     #[error("the message does not exist")]
     MessageNotFound,
@@ -62,10 +65,12 @@ impl From<StoreError> for QueueError {
                 // An account removed under way has no queues either.
                 Conflict::QueueNotFound | Conflict::AccountNotFound => Self::QueueNotFound,
                 Conflict::QueueExists => Self::QueueExists,
+                Conflict::TooManyQueues => Self::TooManyQueues,
                 Conflict::MessageNotFound => Self::MessageNotFound,
                 Conflict::TableNotFound
                 | Conflict::TableExists
                 | Conflict::AccountExists
+                | Conflict::AccountChanged
                 | Conflict::EntityExists
                 | Conflict::EntityNotFound
                 | Conflict::ConditionNotMet
@@ -76,6 +81,7 @@ impl From<StoreError> for QueueError {
                 | Conflict::IndexExists
                 | Conflict::IndexNotFound
                 | Conflict::TooManyIndexes
+                | Conflict::TooManyTables
                 | Conflict::UniqueAcrossNodes => Self::Unavailable(
                     format!("an engine answered a change of a queue with: {reason}").into(),
                 ),

@@ -58,18 +58,22 @@ impl QueueService {
 
     /// Creates a queue, unless it is there with the same metadata. Names of metadata are the same in any case of letters.
     ///
+    /// One that is not there is refused if the account has `most` queues already.
+    ///
     /// Clients ask for a queue that is there before every message: that costs a look, and no change of the catalogue.
     pub async fn create_queue(
         &self,
         caller: Caller<'_>,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
     ) -> Result<Created, QueueError> {
         caller.grant.check_queue(QueueAccess::CreateQueue, Some(name))?;
         if let Some(queue) = self.store.queue(caller.account, name).await? {
             return exists(&queue, &metadata);
         }
-        match self.store.create_queue(caller.account, name, metadata.clone()).await {
+        let (account, wanted) = (caller.account, metadata.clone());
+        match self.store.create_queue_within(account, name, wanted, most).await {
             Ok(_) => Ok(Created::New),
             // Somebody else was faster.
             Err(StoreError::Rejected { reason: Conflict::QueueExists, .. }) => {

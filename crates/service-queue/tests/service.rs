@@ -30,7 +30,8 @@ impl Fixture {
         let random = Arc::new(SeededRandom::new(7));
         let service = QueueService::new(Arc::<ModelStore>::clone(&store), random);
         let this = Self { clock, store, service, account };
-        let made = this.service.create_queue(this.owner(), &orders(), Metadata::new()).await;
+        let made =
+            this.service.create_queue(this.owner(), &orders(), Metadata::new(), u64::MAX).await;
         assert_eq!(made.unwrap(), Created::New);
         this
     }
@@ -89,8 +90,9 @@ fn said<T>(outcome: Result<T, QueueError>) -> &'static str {
 #[tokio::test]
 async fn a_queue_is_created_once_unless_it_is_the_same() {
     let f = Fixture::new().await;
-    let create =
-        async |metadata| f.service.create_queue(f.owner(), &orders(), pairs(metadata)).await;
+    let create = async |metadata| {
+        f.service.create_queue(f.owner(), &orders(), pairs(metadata), u64::MAX).await
+    };
     assert_eq!(create(&[]).await.unwrap(), Created::Same);
     assert_eq!(said(create(&[("a", "1")]).await), "queue exists");
     f.service.set_metadata(f.owner(), &orders(), pairs(&[("a", "1"), ("b", "")])).await.unwrap();
@@ -108,7 +110,7 @@ async fn pages_of_queues_join() {
     let mut names: Vec<String> = (0..7).map(|n| format!("list{n}")).collect();
     for name in names.iter().rev() {
         let name = name.parse().unwrap();
-        f.service.create_queue(f.owner(), &name, Metadata::new()).await.unwrap();
+        f.service.create_queue(f.owner(), &name, Metadata::new(), u64::MAX).await.unwrap();
     }
     for (prefix, all) in [("list", 7), ("", 8), ("list3", 1), ("zzz", 0)] {
         for limit in 1..9 {
@@ -192,7 +194,7 @@ async fn every_operation_asks_the_grant() {
         let (s, caller, queue) = (&f.service, f.with(grant), orders());
         let text = || Box::from("x");
         assert_eq!(said(s.list_queues(caller, "", "", 1).await), "denied");
-        assert_eq!(said(s.create_queue(caller, &queue, Metadata::new()).await), "denied");
+        assert_eq!(said(s.create_queue(caller, &queue, Metadata::new(), u64::MAX).await), "denied");
         assert_eq!(said(s.delete_queue(caller, &queue).await), "denied");
         assert_eq!(said(s.metadata(caller, &queue).await), "denied");
         assert_eq!(said(s.set_metadata(caller, &queue, Metadata::new()).await), "denied");

@@ -1,4 +1,6 @@
-//! What would make a query cheap: an index, as the command that declares it, or other keys.
+//! What would make a query cheap: an index, or other keys.
+//!
+//! How it is said, and with which command an index is declared, is for whoever shows it.
 //!
 //! An index is advised only if the planner would use it ([`rowhouse_query::index`] is asked). Whether it is worth its
 //! writes, nobody here can tell.
@@ -8,93 +10,110 @@ use crate::planner::PlanTaken;
 use rowhouse_query::index::{IndexKeys, lookups, spans};
 use rowhouse_query::{Call, Comparison, Expr, Filter, PlanKind, Test, Text};
 use rowhouse_store::{Index, IndexState, Table};
-use rowhouse_types::limits;
+use rowhouse_types::{IndexName, limits};
 
 /// Most properties of a filter that are looked at.
-const PROPERTIES_MAX: usize = limits::INDEXES_MAX;
+pub(crate) const PROPERTIES_MAX: usize = limits::INDEXES_MAX;
 
-/// What was asked and what it took.
-pub(crate) struct Case<'a> {
-    pub(crate) table: &'a Table,
-    pub(crate) filter: Option<&'a Filter>,
-    /// The property that the answer is in the order of.
-    pub(crate) order: Option<&'a str>,
-    pub(crate) plan: &'a PlanTaken,
-    pub(crate) examined: u64,
-    pub(crate) returned: u64,
+/// What would make a query cheap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// An index of this avoids the scan.
+    Create(WantedIndex),
+    /// This index will avoid the scan; it is still being built.
+    Building(IndexName),
+    /// This index would avoid the scan, but was to be unique and values repeat.
+    NotUnique(IndexName),
+    /// This index is there, but reading through it would look at no less.
+    NoLess(IndexName),
+    /// An index may avoid the scan. Which one is for those to know who hold a key of the account.
+    AskOwner,
+    /// There is no filter.
+    NoFilter,
+    /// The filter has no condition that an index can look up.
+    NoCondition,
 }
 
-/// The commands that declare the indexes with which a query would be cheap; none if there are no such.
-pub(crate) fn commands(table: &str, filter: Option<&Filter>, order: Option<&str>) -> Vec<String> {
-    indexes(filter, order).iter().map(|properties| command(table, properties)).collect()
+/// An index with which a query would be cheap: it has these properties in front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedIndex {
+    /// Properties whose values the filter names, in any order.
+    pub equal: Vec<Box<str>>,
+    /// The property after them, of which the filter or the order names a range.
+    pub ranged: Option<Box<str>>,
 }
 
-/// Sentences for whoever wrote the query; none if it is cheap.
-pub(crate) fn advise(case: &Case<'_>) -> Vec<String> {
-    let scan = match case.plan {
-        PlanTaken::Index(_) | PlanTaken::Keys(PlanKind::Point | PlanKind::MultiPoint) => {
-            return Vec::new();
-        }
-        PlanTaken::Keys(kind) => *kind == PlanKind::TableScan,
-    };
-    if !scan && !is_costly(case.examined, case.returned) {
-        return Vec::new();
+impl WantedIndex {
+    /// All properties, in an order that an index may have them in.
+    pub fn properties(&self) -> impl Iterator<Item = &str> {
+        self.equal.iter().chain(&self.ranged).map(|name| &**name)
     }
-    let wanted = indexes(case.filter, case.order);
-    if !wanted.is_empty() {
-        return wanted.iter().map(|properties| about(case.table, properties)).collect();
-    }
-    let sentence = match case.filter {
-        None => {
-            "Without a filter every entity is read. Name the PartitionKey, or a property that has an index."
-        }
-        Some(_) => {
-            "No index helps with this filter: it has no condition that values can be looked up by, which are \
-             eq, lt, le, gt, ge, in and startswith on a property. Name the PartitionKey, and where possible a range \
-             of RowKeys, or keep what is looked for in a property of its own."
-        }
-    };
-    vec![sentence.to_owned()]
-}
 
-fn command(table: &str, properties: &[&str]) -> String {
-    format!("rowhouse index create {table} {}", properties.join(","))
-}
-
-/// What to do about an index that would help: it may be there.
-fn about(table: &Table, properties: &[&str]) -> String {
-    let same = |index: &&Index| {
-        let has = index.keys.properties.iter().map(|name| &**name);
-        has.take(properties.len()).eq(properties.iter().copied())
-    };
-    let Some(index) = table.indexes.iter().find(same) else {
-        return format!("{} avoids this scan.", command(table.name.as_str(), properties));
-    };
-    let name = &index.name;
-    match index.state {
-        IndexState::Building => {
-            format!("The index {name} will avoid this scan; it is still being built.")
-        }
-        IndexState::NotUnique => format!(
-            "The index {name} would avoid this scan, but was to be unique and values repeat. Drop it, and declare \
-             it without --unique."
-        ),
-        IndexState::Ready => {
-            format!("The index {name} is there, but reading through it would look at no less.")
-        }
+    /// Whether an index serves as well, whether or not it can be read now.
+    pub(crate) fn is_covered_by(&self, keys: &IndexKeys) -> bool {
+        let Some((first, rest)) = keys.properties.split_at_checked(self.equal.len()) else {
+            return false;
+        };
+        let same = self.equal.iter().all(|name| first.contains(name));
+        let ranged = self.ranged.as_ref().is_none_or(|name| rest.first() == Some(name));
+        // Of a unique index entities are missing that lack one of its other properties.
+        let whole = !keys.unique || keys.properties.len() == self.properties().count();
+        same && ranged && whole
     }
 }
 
-/// The properties of each index that is missing for the query to be cheap.
-fn indexes<'f>(filter: Option<&'f Filter>, order: Option<&'f str>) -> Vec<Vec<&'f str>> {
+/// The indexes with which a query would be cheap.
+pub(crate) fn wanted(filter: Option<&Filter>, order: Option<&str>) -> Vec<WantedIndex> {
     let by_filter = filter.map(of_filter).unwrap_or_default();
     match order {
-        Some(property) if by_filter.is_empty() => vec![vec![property]],
+        Some(property) if by_filter.is_empty() => {
+            vec![WantedIndex { equal: Vec::new(), ranged: Some(property.into()) }]
+        }
         _ => by_filter,
     }
 }
 
-fn of_filter(filter: &Filter) -> Vec<Vec<&str>> {
+/// Whether a query that was read so is worth advice.
+pub(crate) fn is_worth(plan: &PlanTaken, examined: u64, returned: u64) -> bool {
+    match plan {
+        PlanTaken::Index(_) | PlanTaken::Keys(PlanKind::Point | PlanKind::MultiPoint) => false,
+        PlanTaken::Keys(kind) => *kind == PlanKind::TableScan || is_costly(examined, returned),
+    }
+}
+
+/// What to do for a query for which these indexes are wanted.
+pub(crate) fn advise(table: &Table, has_filter: bool, wanted: Vec<WantedIndex>) -> Vec<Advice> {
+    if wanted.is_empty() {
+        return vec![if has_filter { Advice::NoCondition } else { Advice::NoFilter }];
+    }
+    wanted.into_iter().map(|wanted| about(table, wanted)).collect()
+}
+
+/// Those of the wanted indexes that the table has not, in any state.
+pub(crate) fn missing(table: &Table, wanted: &[WantedIndex]) -> Vec<WantedIndex> {
+    let is_there =
+        |wanted: &WantedIndex| table.indexes.iter().any(|index| wanted.is_covered_by(&index.keys));
+    wanted.iter().filter(|wanted| !is_there(wanted)).cloned().collect()
+}
+
+/// What to do about an index that would help: it may be there.
+fn about(table: &Table, wanted: WantedIndex) -> Advice {
+    let covering = table.indexes.iter().filter(|index| wanted.is_covered_by(&index.keys));
+    // One that can be read says more than one that cannot.
+    let first = covering.min_by_key(|index| match index.state {
+        IndexState::Ready => 0,
+        IndexState::Building => 1,
+        IndexState::NotUnique => 2,
+    });
+    match first {
+        None => Advice::Create(wanted),
+        Some(Index { name, state: IndexState::Building, .. }) => Advice::Building(name.clone()),
+        Some(Index { name, state: IndexState::NotUnique, .. }) => Advice::NotUnique(name.clone()),
+        Some(Index { name, state: IndexState::Ready, .. }) => Advice::NoLess(name.clone()),
+    }
+}
+
+fn of_filter(filter: &Filter) -> Vec<WantedIndex> {
     let keys = |properties: &[&str]| IndexKeys {
         properties: properties.iter().map(|&name| name.into()).collect(),
         unique: false,
@@ -114,13 +133,13 @@ fn of_filter(filter: &Filter) -> Vec<Vec<&str>> {
     // The partition is found by its key; in an index it would only make entries longer.
     equal.retain(|property| *property != "PartitionKey");
     ranged.retain(|property| *property != "PartitionKey" && !equal.contains(property));
-    let together: Vec<&str> = equal
-        .into_iter()
-        .chain(ranged.into_iter().take(1))
-        .take(limits::INDEX_PROPERTIES_MAX)
-        .collect();
+    equal.truncate(limits::INDEX_PROPERTIES_MAX);
+    ranged.truncate(usize::from(equal.len() < limits::INDEX_PROPERTIES_MAX));
+    let together: Vec<&str> = equal.iter().chain(&ranged).copied().collect();
     if !together.is_empty() && spans(filter, &keys(&together)).is_some() {
-        return vec![together];
+        let owned = |name: &&str| Box::from(*name);
+        let equal = equal.iter().map(owned).collect();
+        return vec![WantedIndex { equal, ranged: ranged.first().map(owned) }];
     }
     let mut properties = Vec::new();
     gather(filter.root(), &mut properties);
@@ -129,7 +148,9 @@ fn of_filter(filter: &Filter) -> Vec<Vec<&str>> {
     let ways = lookups(filter, &numbered);
     let Some(way) = ways.iter().min_by_key(|way| way.len()) else { return Vec::new() };
     let used = |at: &usize| way.iter().any(|part| part.index == *at);
-    (0..properties.len()).filter(used).map(|at| vec![properties[at]]).collect()
+    // Alone and in front, it does not matter whether its values are named.
+    let of = |at: usize| WantedIndex { equal: vec![properties[at].into()], ranged: None };
+    (0..properties.len()).filter(used).map(of).collect()
 }
 
 /// The property whose values a condition looks up, and whether it names the values one by one.
@@ -195,11 +216,36 @@ mod tests {
         for (filter, order, expected) in cases {
             let filter_text = filter;
             let filter = Filter::parse(filter).unwrap();
-            let expected: Vec<String> = expected
+            let found: Vec<String> = wanted(filter.as_ref(), *order)
                 .iter()
-                .map(|list| format!("rowhouse index create People {list}"))
+                .map(|wanted| wanted.properties().collect::<Vec<_>>().join(","))
                 .collect();
-            assert_eq!(commands("People", filter.as_ref(), *order), expected, "{filter_text}");
+            assert_eq!(found, *expected, "{filter_text}");
+        }
+    }
+
+    #[test]
+    fn what_serves_as_well() {
+        let cases: &[(&str, Option<&str>, &str, bool, bool)] = &[
+            ("Email eq 'x'", None, "Email", false, true),
+            ("Email eq 'x'", None, "Email", true, true),
+            ("Email eq 'x'", None, "Email,City", false, true),
+            ("Email eq 'x'", None, "Email,City", true, false),
+            ("Email eq 'x'", None, "City,Email", false, false),
+            ("City eq 'a' and Zip eq 'b'", None, "Zip,City", false, true),
+            ("City eq 'a' and Zip eq 'b'", None, "Zip", false, false),
+            ("City eq 'a' and Age gt 5", None, "City,Age", false, true),
+            ("City eq 'a' and Age gt 5", None, "Age,City", false, false),
+            ("City eq 'a' and Age gt 5", None, "City", false, false),
+            ("", Some("Age"), "Age,City", false, true),
+            ("", Some("Age"), "City,Age", false, false),
+        ];
+        for (filter, order, properties, unique, covered) in cases {
+            let parsed = Filter::parse(filter).unwrap();
+            let wanted = wanted(parsed.as_ref(), *order).remove(0);
+            let properties = properties.split(',').map(Into::into).collect();
+            let keys = IndexKeys { properties, unique: *unique };
+            assert_eq!(wanted.is_covered_by(&keys), *covered, "{filter} {order:?} {keys:?}");
         }
     }
 }

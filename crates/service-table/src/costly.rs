@@ -3,13 +3,15 @@
 //! In memory and bounded: what is told is since this server started, about the shapes that cost most. Values are not kept
 //! ([`crate::shape`]).
 
+use crate::advice::WantedIndex;
 use crate::planner::PlanTaken;
 use crate::{Caller, TableError, TableService, advice, shape};
 use rowhouse_query::Filter;
 use rowhouse_store::{Table, TableId};
 use rowhouse_types::{Access, TableName};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Most tables of which queries are remembered; the one whose queries cost least makes room.
 const TABLES_MAX: usize = 256;
@@ -31,8 +33,16 @@ pub struct CostlyQuery {
     pub examined: u64,
     /// How many entities they found together.
     pub returned: u64,
-    /// Commands that would make them cheap.
-    pub commands: Vec<String>,
+    /// Indexes that would make them cheap and that the table has not.
+    pub wanted: Vec<WantedIndex>,
+}
+
+/// How a page or a count was read, and what it took.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) plan: PlanTaken,
+    pub(crate) examined: u64,
+    pub(crate) returned: u64,
 }
 
 type Shapes = HashMap<(String, Option<String>), CostlyQuery>;
@@ -50,15 +60,8 @@ pub(crate) fn is_costly(examined: u64, returned: u64) -> bool {
 
 impl Costly {
     /// Remembers a page or a count if it was costly.
-    pub(crate) fn note(
-        &self,
-        table: &Table,
-        filter: Option<&Filter>,
-        order: Option<&str>,
-        plan: &PlanTaken,
-        examined: u64,
-        returned: u64,
-    ) {
+    fn note(&self, table: &Table, filter: Option<&Filter>, order: Option<&str>, seen: Seen) {
+        let Seen { plan, examined, returned } = seen;
         if !is_costly(examined, returned) {
             return;
         }
@@ -78,9 +81,10 @@ impl Costly {
             count: 0,
             examined: 0,
             returned: 0,
-            commands: advice::commands(table.name.as_str(), filter, order),
+            // As the property alone: which end comes first does not matter.
+            wanted: advice::wanted(filter, order.map(|order| order.trim_end_matches(" desc"))),
         });
-        query.plan = plan.clone();
+        query.plan = plan;
         query.count += 1;
         query.examined += examined;
         query.returned += returned;
@@ -108,6 +112,25 @@ fn make_room<K: Clone + Eq + std::hash::Hash, V>(
 }
 
 impl TableService {
+    /// Remembers a page or a count if it was costly; not if the time is over and other work waits.
+    pub(crate) async fn note(
+        &self,
+        table: &Arc<Table>,
+        filter: Option<Arc<Filter>>,
+        order: Option<String>,
+        seen: Seen,
+        deadline: Instant,
+    ) {
+        if !is_costly(seen.examined, seen.returned) {
+            return;
+        }
+        let terms = filter.as_ref().map_or(0, |filter| filter.terms());
+        let units = terms.saturating_mul(1 + advice::PROPERTIES_MAX);
+        let (costly, table) = (Arc::clone(&self.costly), Arc::clone(table));
+        let note = move || costly.note(&table, filter.as_deref(), order.as_deref(), seen);
+        let _ = self.threads.work(units, deadline, note).await;
+    }
+
     /// The queries of a table that looked at far more than they found, since the server started; the costliest first.
     pub async fn costly_queries(
         &self,
@@ -117,6 +140,9 @@ impl TableService {
         caller.grant.check(Access::TableSettings, Some(table))?;
         let table = self.table(caller, table).await?;
         let mut queries = self.costly.of(table.id);
+        for query in &mut queries {
+            query.wanted = advice::missing(&table, &query.wanted);
+        }
         queries.sort_by(|a, b| b.examined.cmp(&a.examined).then_with(|| a.filter.cmp(&b.filter)));
         Ok(queries)
     }
@@ -148,7 +174,8 @@ mod tests {
         let scan = PlanTaken::Keys(PlanKind::TableScan);
         let note = |id: u64, filter: &str, examined: u64, returned: u64| {
             let filter = Filter::parse(filter).unwrap();
-            costly.note(&table(id), filter.as_ref(), None, &scan, examined, returned);
+            let seen = Seen { plan: scan.clone(), examined, returned };
+            costly.note(&table(id), filter.as_ref(), None, seen);
         };
         note(1, "contains(a,'cheap')", 100, 0);
         note(1, "contains(a,'cheap')", 1100, 100);

@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// Entities that are deleted with one commit.
-const GROUP_MAX: usize = 100;
+const GROUP_MAX: usize = limits::BATCH_OPERATIONS_MAX;
 /// Commits that are under way at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
@@ -67,7 +67,7 @@ impl TableService {
         let direction = Direction::Ascending;
         let from = query.from.as_ref().map(|from| direction.rest(from));
         let mut chosen =
-            self.choose(&table, query.filter, [caller.grant.range(), from.as_ref()]).await?;
+            self.choose(caller, &table, query.filter, from.as_ref(), query.deadline).await?;
         let now = Instant::now();
         let (take, limit, deadline) = if query.dry_run {
             (Take::Count, usize::MAX, query.deadline)
@@ -78,7 +78,8 @@ impl TableService {
         };
         let reading = Reading { direction, take, select: None, limit, deadline };
         let page = self.read(&table, &mut chosen, &reading).await?;
-        let (plan, examined, next) = (chosen.plan, page.examined, page.next);
+        let plan = chosen.plan.shown_to(caller);
+        let (examined, next) = (page.examined, page.next);
         if query.dry_run {
             return Ok(DeleteStep { deleted: page.counted, examined, next, plan });
         }

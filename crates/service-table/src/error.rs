@@ -56,6 +56,9 @@ pub enum TableError {
     /// The table has as many indexes as it may.
     #[error("the table has too many indexes")]
     TooManyIndexes,
+    /// The account has as many tables as it may.
+    #[error("the account has as many tables as it may have")]
+    TooManyTables,
     /// What is unique in a table that is spread over nodes must be so within a partition.
     #[error("a unique index across nodes must name PartitionKey")]
     UniqueAcrossNodes,
@@ -147,10 +150,11 @@ impl From<StoreError> for TableError {
                 Conflict::IndexExists => Self::IndexExists,
                 Conflict::IndexNotFound => Self::IndexNotFound,
                 Conflict::TooManyIndexes => Self::TooManyIndexes,
+                Conflict::TooManyTables => Self::TooManyTables,
                 Conflict::UniqueAcrossNodes => Self::UniqueAcrossNodes,
                 Conflict::QueueNotFound => Self::QueueNotFound,
                 Conflict::MessageNotFound => Self::MessageNotFound,
-                Conflict::QueueExists => {
+                Conflict::QueueExists | Conflict::TooManyQueues | Conflict::AccountChanged => {
                     let text = format!("an engine answered a change of entities with: {reason}");
                     Self::Unavailable(text.into())
                 }

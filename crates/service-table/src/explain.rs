@@ -1,17 +1,17 @@
 //! Explains a query: how it is read, what else was possible, what it took and what would make it cheap.
 //!
 //! The first page is read for it, so that what is told happened. Nothing of the data is told, and nothing about entities
-//! outside the caller's range: estimates are within it.
+//! outside the caller's range: estimates are within it. Which indexes there are is told to those who hold a key of the account.
 
-use crate::advice::{self, Case};
+use crate::advice::{self, Advice};
 use crate::planner::{Considered, Estimate, PlanTaken};
 use crate::{Caller, EntityQuery, TableError, TableService};
-use rowhouse_query::Order;
+use rowhouse_query::{Filter, Order};
 use rowhouse_types::{Access, KeyRange, Position, TableName};
 use std::fmt;
 
 /// How a query is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
     /// How it was read.
     pub plan: PlanTaken,
@@ -27,8 +27,10 @@ pub struct Explanation {
     pub more: bool,
     /// What was weighed.
     pub considered: Vec<Considered>,
-    /// What would make it cheap, in sentences.
-    pub advice: Vec<String>,
+    /// What would make it cheap.
+    pub advice: Vec<Advice>,
+    /// The table, as it is spelled.
+    pub table: TableName,
 }
 
 /// How wide a range of keys is.
@@ -77,27 +79,6 @@ impl fmt::Display for RangeShape {
     }
 }
 
-/// Lines for people.
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "plan      {}", self.plan)?;
-        let ranges = self.ranges.iter().map(|(shape, count)| format!("{count} x {shape}"));
-        let ranges = ranges.collect::<Vec<_>>().join(", ");
-        writeln!(f, "ranges    {}", if ranges.is_empty() { "none" } else { &ranges })?;
-        writeln!(f, "estimated {}", self.estimate)?;
-        writeln!(f, "examined  {}", self.examined)?;
-        let more = if self.more { ", and there are more" } else { "" };
-        writeln!(f, "returned  {}{more}", self.returned)?;
-        for Considered { plan, estimate } in &self.considered {
-            writeln!(f, "weighed   {plan}: {estimate}")?;
-        }
-        for sentence in &self.advice {
-            writeln!(f, "advice    {sentence}")?;
-        }
-        Ok(())
-    }
-}
-
 impl TableService {
     /// Reads the first page of a query and tells how.
     pub async fn explain(
@@ -108,7 +89,7 @@ impl TableService {
     ) -> Result<Explanation, TableError> {
         caller.grant.check(Access::ReadEntities, Some(table))?;
         let table = self.table(caller, table).await?;
-        let filter = query.filter.clone();
+        let (filter, deadline) = (query.filter.clone(), query.deadline);
         let order = match &query.order {
             Some(Order::Property { name, .. }) => Some(name.clone()),
             Some(Order::Keys { .. }) | None => None,
@@ -123,15 +104,20 @@ impl TableService {
             }
         }
         let (examined, returned) = (page.examined, page.rows.len() as u64);
-        let case = Case {
-            table: &table,
-            filter: filter.as_ref(),
-            order: order.as_deref(),
-            plan: &page.plan,
-            examined,
-            returned,
-        };
-        let advice = advice::advise(&case);
+        let mut advice = Vec::new();
+        if advice::is_worth(&page.plan, examined, returned) {
+            let has_filter = filter.is_some();
+            let terms = filter.as_ref().map_or(0, Filter::terms);
+            let units = terms.saturating_mul(1 + advice::PROPERTIES_MAX);
+            let wanted = move || advice::wanted(filter.as_ref(), order.as_deref());
+            let wanted = self.threads.work(units, deadline, wanted).await?;
+            advice = if wanted.is_empty() || caller.knows_indexes() {
+                advice::advise(&table, has_filter, wanted)
+            } else {
+                vec![Advice::AskOwner]
+            };
+        }
+        let shown = |way: Considered| Considered { plan: way.plan.shown_to(caller), ..way };
         Ok(Explanation {
             advice,
             plan: page.plan,
@@ -140,7 +126,8 @@ impl TableService {
             examined,
             returned,
             more: page.next.is_some(),
-            considered: chosen.considered,
+            considered: chosen.considered.into_iter().map(shown).collect(),
+            table: table.name.clone(),
         })
     }
 }

@@ -17,9 +17,11 @@ mod planner;
 mod query;
 mod shape;
 mod table;
+mod threads;
 mod ttl;
 mod watcher;
 
+pub use advice::{Advice, WantedIndex};
 pub use changes::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 pub use costly::CostlyQuery;
 pub use delete::{DeleteQuery, DeleteStep};
@@ -35,8 +37,9 @@ pub use table::TablePage;
 
 use costly::Costly;
 use rowhouse_store::{AccountId, Store, Table};
-use rowhouse_types::{Grant, TableName, Timestamp};
+use rowhouse_types::{Grant, KeyRange, TableName, Timestamp};
 use std::sync::Arc;
+use threads::Threads;
 use watcher::Watcher;
 
 /// Who asks: the account that the request addresses, and what its credentials allow there.
@@ -48,19 +51,32 @@ pub struct Caller<'a> {
     pub grant: &'a Grant,
 }
 
+impl<'a> Caller<'a> {
+    /// The keys that are all the caller may know of; none if it may read the whole table.
+    fn visible(&self) -> Option<&'a KeyRange> {
+        self.grant.range().filter(|range| **range != KeyRange::all())
+    }
+
+    /// Whether the caller may know which indexes there are: they are settled with a key of the account.
+    fn knows_indexes(&self) -> bool {
+        *self.grant == Grant::AccountKey
+    }
+}
+
 /// Tables and entities of all accounts.
 #[derive(Clone, Debug)]
 pub struct TableService {
     store: Arc<dyn Store>,
     watcher: Arc<Watcher>,
     costly: Arc<Costly>,
+    threads: Threads,
 }
 
 impl TableService {
     /// On top of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let watcher = Watcher::new(Arc::clone(&store));
-        Self { store, watcher, costly: Arc::default() }
+        Self { store, watcher, costly: Arc::default(), threads: Threads::new() }
     }
 
     /// Until when it shows everything that was answered, if it is on a copy; `None` if it is on no copy.

@@ -5,7 +5,10 @@
 //! properties, they decide between entities that have the same value.
 //!
 //! Sorting reads everything that the filter leaves, for every page and at one moment, and keeps no more than a page of it.
+//!
+//! For a caller that sees only a part of the table the part is always sorted: an index would be walked over what is outside.
 
+use crate::costly::Seen;
 use crate::planner::{Chosen, PlanTaken};
 use crate::{Caller, EntityPage, EntityQuery, Place, TableError, TableService};
 use rowhouse_query::index::{IndexKeys, Span, entry, spans};
@@ -95,7 +98,7 @@ impl TableService {
     pub(crate) async fn page_by_property(
         &self,
         caller: Caller<'_>,
-        table: &Table,
+        table: &Arc<Table>,
         property: &str,
         direction: Direction,
         query: EntityQuery,
@@ -105,21 +108,25 @@ impl TableService {
             None => (index_of(table, property), None),
             Some(Place::Key(_)) => return Err(TableError::OrderPlaceGone),
             Some(Place::Order(OrderPlace { index, entry, key })) => {
+                if index.is_some() && caller.visible().is_some() {
+                    return Err(TableError::OrderPlaceGone);
+                }
                 let index = index.map(|id| named(table, property, IndexId(id))).transpose()?;
                 (index, Some(EntryPlace { entry, key }))
             }
         };
-        let shape = filter.clone();
-        let mut chosen = self.choose(table, filter, [caller.grant.range(), None]).await?;
+        let shape = filter.clone().map(Arc::new);
+        let mut chosen = self.choose(caller, table, filter, None, deadline).await?;
         let resumed = from.is_some();
         let limit = limit.min(limits::PAGE_ITEMS_MAX);
         let wanted = Wanted { property, direction, from, select, limit, deadline };
         let walked = match index {
+            Some(_) if caller.visible().is_some() => None,
             None => None,
             Some(_) if !resumed && self.leaves_little(table, &chosen).await? => None,
-            Some(index) => self.walk(caller, table, &mut chosen, index, &wanted).await?,
+            Some(index) => self.walk(table, &mut chosen, index, &wanted).await?,
         };
-        let page = match walked {
+        let mut page = match walked {
             Some(page) => page,
             // The index that the place is in was dropped under way.
             None if resumed && index.is_some() => return Err(TableError::OrderPlaceGone),
@@ -133,9 +140,21 @@ impl TableService {
             Direction::Ascending => property.to_owned(),
             Direction::Descending => format!("{property} desc"),
         };
-        let (filter, returned) = (shape.as_ref(), page.rows.len() as u64);
-        self.costly.note(table, filter, Some(&order), &page.plan, page.examined, returned);
+        let returned = page.rows.len() as u64;
+        let seen = Seen { plan: page.plan.clone(), examined: page.examined, returned };
+        self.note(table, shape, Some(order), seen, deadline).await;
+        page.plan = page.plan.shown_to(caller);
         Ok((page, chosen))
+    }
+
+    /// Whether no two partitions can be in what the filter leaves.
+    pub(crate) async fn is_one_partition(
+        &self,
+        filter: Option<&Filter>,
+        deadline: Instant,
+    ) -> Result<bool, TableError> {
+        let (units, filter) = (filter.map_or(0, Filter::terms), filter.cloned());
+        self.threads.work(units, deadline, move || is_one_partition(filter)).await
     }
 
     /// Whether the filter alone leaves so little that sorting it costs less than walking an index.
@@ -150,7 +169,6 @@ impl TableService {
     /// A page along the index; none if that is not there any more.
     async fn walk(
         &self,
-        caller: Caller<'_>,
         table: &Table,
         chosen: &mut Chosen,
         index: &Index,
@@ -159,7 +177,14 @@ impl TableService {
         let ordered = Ordered::of(index);
         let plan = PlanTaken::Index(vec![index.name.clone()]);
         chosen.plan = plan.clone();
-        let narrowed = chosen.filter.as_ref().and_then(|filter| spans(filter, &index.keys));
+        let narrowed = match chosen.filter.clone() {
+            None => None,
+            Some(filter) => {
+                let keys = index.keys.clone();
+                let units = filter.terms().saturating_mul(keys.properties.len());
+                self.threads.work(units, wanted.deadline, move || spans(&filter, &keys)).await?
+            }
+        };
         let spans = narrowed.unwrap_or_else(|| vec![Span::all()]);
         if wanted.limit == 0 || chosen.ranges.is_empty() || spans.is_empty() {
             return Ok(Some(ordered.page(Rows::default(), None, plan, 0)));
@@ -167,7 +192,9 @@ impl TableService {
         let walk = Walk {
             index: index.id,
             spans,
-            ranges: chosen.ranges.clone(),
+            // A page may end at any entry: the caller sees them all.
+            ranges: vec![KeyRange::all()],
+            keys: chosen.ranges.clone(),
             direction: wanted.direction,
             from: wanted.from.clone(),
             filter: chosen.filter.clone(),
@@ -180,14 +207,6 @@ impl TableService {
             Err(StoreError::Rejected { reason: Conflict::IndexNotFound, .. }) => return Ok(None),
             outcome => outcome?,
         };
-        // A place holds a value: it must be one that the caller may see.
-        let visible = |place: &EntryPlace| {
-            let key = &place.key;
-            caller.grant.check_key(&key.partition, &key.row).is_ok()
-        };
-        if next.as_ref().is_some_and(|next| !visible(next)) {
-            return Err(TableError::TooManyToSort { property: wanted.property.into() });
-        }
         Ok(Some(ordered.page(rows, next, plan, examined)))
     }
 
@@ -246,9 +265,8 @@ fn named<'t>(table: &'t Table, property: &str, id: IndexId) -> Result<&'t Index,
     table.indexes.iter().find(fits).ok_or(TableError::OrderPlaceGone)
 }
 
-/// True if no two partitions can be in what the filter leaves.
-pub(crate) fn is_one_partition(filter: Option<&Filter>) -> bool {
-    let ranges = rowhouse_query::plan(filter.cloned()).ranges;
+fn is_one_partition(filter: Option<Filter>) -> bool {
+    let ranges = rowhouse_query::plan(filter).ranges;
     let Some(first) = ranges.first() else { return true };
     let partition = KeyRange::partition(&first.start.partition);
     ranges.iter().all(|range| range.intersect(&partition).as_ref() == Some(range))

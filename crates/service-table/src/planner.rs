@@ -4,10 +4,13 @@
 //! look at ([`rowhouse_store::Store::weigh`]), and the least wins. Weighing stops early: a point is never weighed, what is small enough
 //! is taken at once, and what is too much to count is not counted to its end. A table without indexes costs nothing here.
 //!
-//! Everything is within the ranges that the caller may see, estimates too.
+//! Everything is within the range that the caller may see, estimates too. For one that sees only a part of the table, an index is
+//! read only where its entries can be clipped to that part without passing others: one entry, whose entities are in the
+//! order of keys, or entries of the partitions in the part ([`is_confined`]). So neither the plan nor any number, nor the time that
+//! it takes, depends on what is outside.
 
-use crate::{TableError, TableService};
-use rowhouse_query::index::lookups;
+use crate::{Caller, TableError, TableService};
+use rowhouse_query::index::{is_confined, lookups};
 use rowhouse_query::{Filter, Plan, PlanKind};
 use rowhouse_store::{
     Conflict, Extent, IndexId, IndexState, Lookup, Page, Scan, StoreError, Table, Take,
@@ -29,14 +32,25 @@ const WAYS_MAX: usize = 3;
 pub enum PlanTaken {
     /// In ranges of keys.
     Keys(PlanKind),
-    /// Through these indexes; at least one.
+    /// Through these indexes; none is named to a caller that may not know them.
     Index(Vec<IndexName>),
+}
+
+impl PlanTaken {
+    /// As the caller may know it.
+    pub(crate) fn shown_to(self, caller: Caller<'_>) -> Self {
+        match self {
+            Self::Index(_) if !caller.knows_indexes() => Self::Index(Vec::new()),
+            plan => plan,
+        }
+    }
 }
 
 impl fmt::Display for PlanTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Keys(kind) => write!(f, "{kind}"),
+            Self::Index(names) if names.is_empty() => f.write_str("index"),
             Self::Index(names) => {
                 f.write_str("index(")?;
                 for (at, name) in names.iter().enumerate() {
@@ -117,10 +131,9 @@ pub(crate) struct Reading {
 }
 
 impl Chosen {
-    fn by_keys(plan: Plan, clips: [Option<&KeyRange>; 2]) -> Self {
+    fn by_keys(plan: Plan, clips: &[KeyRange]) -> Self {
         let Plan { kind, ranges, residual } = plan;
-        let ranges =
-            clips.into_iter().flatten().fold(ranges, |ranges, clip| clipped(&ranges, clip));
+        let ranges = clips.iter().fold(ranges, |ranges, clip| clipped(&ranges, clip));
         Self {
             plan: PlanTaken::Keys(kind),
             kind,
@@ -162,21 +175,27 @@ impl Chosen {
 }
 
 impl TableService {
-    /// What to read for a filter within the ranges of keys that are given.
+    /// What to read for a filter within what the caller may see, from a place on.
     pub(crate) async fn choose(
         &self,
-        table: &Table,
+        caller: Caller<'_>,
+        table: &Arc<Table>,
         filter: Option<Filter>,
-        clips: [Option<&KeyRange>; 2],
+        from: Option<&KeyRange>,
+        deadline: Instant,
     ) -> Result<Chosen, TableError> {
-        let mut chosen = Chosen::by_keys(rowhouse_query::plan(filter), clips);
-        let ready = table.indexes.iter().any(|index| index.state == IndexState::Ready);
-        let points = matches!(chosen.kind, PlanKind::Point | PlanKind::MultiPoint);
-        // What the keys tell exactly, no index tells better.
-        if !ready || points || chosen.filter.is_none() || chosen.ranges.is_empty() {
-            return Ok(chosen);
-        }
-        let ways = ways(table, &chosen);
+        let clips: Vec<KeyRange> =
+            [caller.grant.range(), from].into_iter().flatten().cloned().collect();
+        let units = filter.as_ref().map_or(0, |filter| units(filter, table));
+        let planned = {
+            let (table, visible) = (Arc::clone(table), caller.visible().cloned());
+            move || {
+                let chosen = Chosen::by_keys(rowhouse_query::plan(filter), &clips);
+                let ways = ways(&table, &chosen, visible.as_ref());
+                (chosen, ways)
+            }
+        };
+        let (mut chosen, ways) = self.threads.work(units, deadline, planned).await?;
         if ways.is_empty() {
             return Ok(chosen);
         }
@@ -233,7 +252,8 @@ impl TableService {
         Ok(None)
     }
 
-    /// How many entries a way looks at; the entries of unique indexes need no counting.
+    /// How many entries a way looks at; the entries of unique indexes need no counting. Where a span is one entry, it is looked at
+    /// within the ranges only; any other is looked at as a whole.
     async fn weigh(
         &self,
         table: &Table,
@@ -248,8 +268,21 @@ impl TableService {
         if few || spans == 0 {
             return Ok(spans);
         }
-        let extent = Extent::Entries(parts.to_vec(), ranges.to_vec());
-        Ok(self.store.weigh(table.id, extent, bound).await?.min(bound))
+        let those = |single: bool| -> Vec<Lookup> {
+            let of = |part: &Lookup| {
+                let spans = part.spans.iter().filter(|span| span.single().is_some() == single);
+                Lookup { index: part.index, spans: spans.cloned().collect() }
+            };
+            parts.iter().map(of).filter(|part| !part.spans.is_empty()).collect()
+        };
+        let mut rows = 0;
+        for (parts, ranges) in [(those(true), ranges), (those(false), &[KeyRange::all()])] {
+            if !parts.is_empty() && rows < bound {
+                let extent = Extent::Entries(parts, ranges.to_vec());
+                rows += self.store.weigh(table.id, extent, bound - rows).await?;
+            }
+        }
+        Ok(rows.min(bound))
     }
 
     /// How much there is to read in the ranges, unless it was weighed before.
@@ -307,18 +340,43 @@ impl TableService {
     }
 }
 
-/// Ways through indexes that can be read, the most promising first.
-fn ways(table: &Table, chosen: &Chosen) -> Vec<Way> {
+/// How much work it is to plan a filter for a table, as [`crate::threads`] counts.
+pub(crate) fn units(filter: &Filter, table: &Table) -> usize {
+    let properties: usize = table.indexes.iter().map(|index| index.keys.properties.len()).sum();
+    filter.terms().saturating_mul(1 + properties)
+}
+
+/// Ways through indexes that can be read, the most promising first; none where the keys tell as much.
+fn ways(table: &Table, chosen: &Chosen, visible: Option<&KeyRange>) -> Vec<Way> {
+    let ready: Vec<_> = table
+        .indexes
+        .iter()
+        .filter(|index| index.state == IndexState::Ready)
+        .map(|index| (index.id, &index.keys))
+        .collect();
+    let points = matches!(chosen.kind, PlanKind::Point | PlanKind::MultiPoint);
     let Some(filter) = &chosen.filter else { return Vec::new() };
-    let ready = table.indexes.iter().filter(|index| index.state == IndexState::Ready);
-    let ready: Vec<_> = ready.map(|index| (index.id, &index.keys)).collect();
+    if ready.is_empty() || points || chosen.ranges.is_empty() {
+        return Vec::new();
+    }
+    let narrowed = visible.map(|range| filter.within_partitions(range));
+    let found = lookups(narrowed.as_ref().unwrap_or(filter), &ready);
+    // What cannot be clipped to what the caller may see is not read.
+    let clips = |part: &Lookup| {
+        let keys = ready.iter().find(|(id, _)| *id == part.index).map(|(_, keys)| *keys);
+        visible.is_none_or(|range| {
+            let confined = |span| keys.is_some_and(|keys| is_confined(keys, span, range));
+            part.spans.iter().all(|span| span.single().is_some() || confined(span))
+        })
+    };
     let way = |parts: Vec<Lookup>| Way {
         plan: taken(table, &parts),
         singles: parts.iter().all(singles),
         parts,
         rows: 0,
     };
-    let mut ways: Vec<Way> = lookups(filter, &ready).into_iter().map(way).collect();
+    let mut ways: Vec<Way> =
+        found.into_iter().filter(|parts| parts.iter().all(clips)).map(way).collect();
     ways.sort_by_key(|way| (!way.singles, way.parts.len()));
     ways.truncate(WAYS_MAX);
     ways

@@ -1,6 +1,7 @@
 //! Queries: plan, clip to what the caller may see, read one page.
 
-use crate::order::{self, Ordered};
+use crate::costly::Seen;
+use crate::order::Ordered;
 use crate::planner::{Chosen, PlanTaken, Reading};
 use crate::{Caller, OrderPlace, TableError, TableService};
 use rowhouse_query::{Filter, Order, PlanKind};
@@ -86,7 +87,7 @@ impl TableService {
     ) -> Result<EntityCount, TableError> {
         caller.grant.check(Access::ReadEntities, Some(table))?;
         let table = self.table(caller, table).await?;
-        let mut chosen = self.choose(&table, filter, [caller.grant.range(), None]).await?;
+        let mut chosen = self.choose(caller, &table, filter, None, deadline).await?;
         let reading = Reading {
             direction: Direction::Ascending,
             take: Take::Count,
@@ -96,9 +97,10 @@ impl TableService {
         };
         let page = self.read(&table, &mut chosen, &reading).await?;
         let (plan, examined, count) = (chosen.plan, page.examined, page.counted);
-        self.costly.note(&table, chosen.filter.as_deref(), None, &plan, examined, count);
+        let seen = Seen { plan: plan.clone(), examined, returned: count };
+        self.note(&table, chosen.filter, None, seen, deadline).await;
         match page.next {
-            None => Ok(EntityCount { count, plan, examined }),
+            None => Ok(EntityCount { count, plan: plan.shown_to(caller), examined }),
             Some(_) => Err(TableError::TooManyToCount),
         }
     }
@@ -120,7 +122,7 @@ impl TableService {
     pub(crate) async fn page(
         &self,
         caller: Caller<'_>,
-        table: &Table,
+        table: &Arc<Table>,
         query: EntityQuery,
     ) -> Result<(EntityPage, Chosen), TableError> {
         let direction = match &query.order {
@@ -129,7 +131,7 @@ impl TableService {
             Some(Order::Keys { direction, within_partition: true }) => {
                 // A token of the order of RowKeys over partitions is one of a property.
                 let one = matches!(query.from, Some(Place::Key(_)) | None)
-                    && order::is_one_partition(query.filter.as_ref());
+                    && self.is_one_partition(query.filter.as_ref(), query.deadline).await?;
                 if !one {
                     let direction = *direction;
                     return self.page_by_property(caller, table, "RowKey", direction, query).await;
@@ -146,27 +148,28 @@ impl TableService {
             Some(Place::Key(position)) => Some(direction.rest(&position)),
             Some(Place::Order(_)) => return Err(TableError::OrderPlaceGone),
         };
-        let clips = [caller.grant.range(), from.as_ref()];
-        let mut chosen = self.choose(table, query.filter, clips).await?;
+        let deadline = query.deadline;
+        let mut chosen = self.choose(caller, table, query.filter, from.as_ref(), deadline).await?;
         let page = if query.limit == 0 || chosen.ranges.is_empty() {
             Page::default()
         } else if chosen.kind == PlanKind::Point {
             self.read_point(table.id, &chosen.ranges[0], chosen.filter.as_deref()).await?
         } else {
             let limit = query.limit.min(limits::PAGE_ITEMS_MAX);
-            let EntityQuery { select, deadline, .. } = query;
+            let select = query.select;
             let reading = Reading { direction, take: Take::Entities, select, limit, deadline };
             self.read(table, &mut chosen, &reading).await?
         };
         let page = EntityPage {
             rows: page.rows,
             next: page.next.map(Place::Key),
-            plan: chosen.plan.clone(),
+            plan: chosen.plan.clone().shown_to(caller),
             examined: page.examined,
             ordered: None,
         };
-        let (filter, returned) = (chosen.filter.as_deref(), page.rows.len() as u64);
-        self.costly.note(table, filter, None, &page.plan, page.examined, returned);
+        let returned = page.rows.len() as u64;
+        let seen = Seen { plan: chosen.plan.clone(), examined: page.examined, returned };
+        self.note(table, chosen.filter.clone(), None, seen, deadline).await;
         Ok((page, chosen))
     }
 

@@ -1,9 +1,12 @@
 //! Operations on tables themselves: list, look, create, delete, access policies.
 
+use crate::threads::INLINE_UNITS_MAX;
 use crate::{Caller, TableError, TableService};
 use rowhouse_query::Filter;
-use rowhouse_store::Placement;
+use rowhouse_store::{Placement, Table};
 use rowhouse_types::{Access, FoldedName, StoredPolicy, TableName, ValueRef};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Some of the tables of an account, in the order of their folded names.
 #[derive(Clone, Debug, Default)]
@@ -14,45 +17,94 @@ pub struct TablePage {
     pub next: Option<FoldedName>,
 }
 
+/// Tables that are looked at before others have their turn.
+const STEP: usize = 1_000;
+/// Tables that a long filter is evaluated on between turns of others on the same processor.
+const TABLES_PER_TURN: usize = 16;
+
+/// Some tables, and what is wanted of them.
+struct Listing {
+    tables: Vec<Arc<Table>>,
+    filter: Option<Arc<Filter>>,
+    limit: usize,
+}
+
+impl Listing {
+    /// The first that satisfy the filter, and the one after them if there are more than the limit.
+    fn run(self) -> TablePage {
+        let Self { tables, filter, limit } = self;
+        let filter = filter.as_deref();
+        let turns = filter.is_some_and(|filter| INLINE_UNITS_MAX < filter.terms() * tables.len());
+        let mut page = TablePage::default();
+        for (at, table) in tables.iter().enumerate().filter(|(_, table)| table.is_whole()) {
+            if turns && at % TABLES_PER_TURN == 0 {
+                std::thread::yield_now();
+            }
+            let name = table.name.as_str();
+            let wanted = filter.is_none_or(|filter| {
+                filter.matches_with(&mut |property| {
+                    (property == "TableName").then_some(ValueRef::String(name))
+                })
+            });
+            if !wanted {
+                continue;
+            }
+            if page.names.len() == limit {
+                page.next = Some(table.name.folded());
+                break;
+            }
+            page.names.push(table.name.clone());
+        }
+        page
+    }
+}
+
 impl TableService {
     /// At most `limit` tables that satisfy the filter, from `from` on. `TableName` is the only property
-    /// that a table has.
+    /// that a table has. A page that is not done by the deadline is short, and says where to go on.
     pub async fn list_tables(
         &self,
         caller: Caller<'_>,
-        filter: Option<&Filter>,
+        filter: Option<Filter>,
         mut from: Option<FoldedName>,
         limit: usize,
+        deadline: Instant,
     ) -> Result<TablePage, TableError> {
-        const STEP: usize = 1000;
         caller.grant.check(Access::QueryTables, None)?;
         let mut page = TablePage::default();
         if limit == 0 {
             return Ok(page);
         }
+        let filter = filter.map(Arc::new);
+        let terms = filter.as_ref().map_or(0, |filter| filter.terms());
+        let mut began = false;
         loop {
-            let tables = self.store.tables(caller.account, from.as_ref(), STEP + 1).await?;
-            let more = tables.len() > STEP;
-            for table in tables.iter().take(STEP).filter(|table| table.is_whole()) {
-                let name = table.name.as_str();
-                let wanted = filter.is_none_or(|filter| {
-                    filter.matches_with(&mut |property| {
-                        (property == "TableName").then_some(ValueRef::String(name))
-                    })
-                });
-                if !wanted {
-                    continue;
-                }
-                if page.names.len() == limit {
-                    page.next = Some(table.name.folded());
+            let mut tables = self.store.tables(caller.account, from.as_ref(), STEP + 1).await?;
+            let beyond = tables.get(STEP).map(|table| table.name.folded());
+            tables.truncate(STEP);
+            let units = terms.saturating_mul(tables.len());
+            let limit = limit - page.names.len();
+            let listing = Listing { tables, filter: filter.clone(), limit };
+            let found = match self.threads.work(units, deadline, move || listing.run()).await {
+                // What was found before is not lost.
+                Err(TableError::Busy) if began => {
+                    page.next = from;
                     return Ok(page);
                 }
-                page.names.push(table.name.clone());
-            }
-            if !more {
+                found => found?,
+            };
+            page.names.extend(found.names);
+            page.next = found.next;
+            if page.next.is_some() || beyond.is_none() {
                 return Ok(page);
             }
-            from = tables.get(STEP).map(|table| table.name.folded());
+            if deadline <= Instant::now() {
+                page.next = beyond;
+                return Ok(page);
+            }
+            began = true;
+            from = beyond;
+            tokio::task::yield_now().await;
         }
     }
 
@@ -81,14 +133,17 @@ impl TableService {
         self.table(caller, name).await.map(drop)
     }
 
-    /// Creates a table.
+    /// Creates a table, unless the account has `most` tables already.
     pub async fn create_table(
         &self,
         caller: Caller<'_>,
         name: &TableName,
+        most: u64,
     ) -> Result<(), TableError> {
         caller.grant.check(Access::CreateTable, Some(name))?;
-        self.store.create_table(caller.account, name, Placement::default()).await?;
+        let (account, placement) = (caller.account, Placement::default());
+        let policies = Vec::new();
+        self.store.create_table_with_policies(account, name, placement, policies, most).await?;
         Ok(())
     }
 

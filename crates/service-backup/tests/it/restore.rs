@@ -30,7 +30,7 @@ async fn a_survey_tells_what_there_is() {
     let world = World::new(1);
     world.fill().await;
     let backup = world.full().await;
-    let Survey { header, catalogue, items, totals, bytes } = look(&backup).await.unwrap();
+    let Survey { header, catalogue, items, totals, bytes, .. } = look(&backup).await.unwrap();
     assert_eq!((totals.accounts, totals.tables, totals.entities, totals.changes), (2, 4, 304, 0));
     assert_eq!((totals.queues, totals.messages, catalogue.queues.len()), (3, 60, 3));
     assert_eq!(bytes, backup.len() as u64);
@@ -311,7 +311,7 @@ async fn an_interrupted_restore_goes_on() {
             let before = if index == 0 { 0 } else { full.len() };
             Ok(Broken(&files[index][..stop.saturating_sub(before).min(files[index].len())]))
         };
-        let broken = restore(Arc::clone(&new.store), &surveys, open, |_| {}).await;
+        let broken = restore(Arc::clone(&new.store), &surveys, None, open, |_| {}).await;
         assert!(matches!(broken, Err(BackupError::File(_))), "{stop}: {broken:?}");
         let marked = unfinished(&*new.store).await.unwrap();
         assert_eq!(marked, Some(surveys[1].header.id), "{stop}");

@@ -1,9 +1,13 @@
 //! Single tables under new names, into a store that is in use.
 
 use crate::support::stopping::Stopping;
-use crate::support::{DAY, World};
-use rowhouse_service_backup::{BackupError, RestoredTable, TableChoice, restore_table};
-use rowhouse_store::{Conflict, Table};
+use crate::support::{DAY, World, look};
+use rowhouse_env::Clock as _;
+use rowhouse_service_backup::{
+    BackupError, RestoredTable, TableChoice, check_times, restore_table,
+};
+use rowhouse_store::{Conflict, Table, Ttl};
+use rowhouse_types::Timestamp;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +21,8 @@ fn choice(from: (&str, &str), into: (&str, &str)) -> TableChoice {
         from_table: from.1.parse().unwrap(),
         into_account: into.0.parse().unwrap(),
         into_table: into.1.parse().unwrap(),
+        until: None,
+        expired_by: None,
     }
 }
 
@@ -489,7 +495,7 @@ async fn a_note_of_an_earlier_version_does_no_harm() {
     let backup = world.full().await;
     let account = world.store.account(&INTO.0.parse().unwrap()).await.unwrap().unwrap();
     let note = Some(Box::default());
-    world.store.set_account_setting(account.id, "restoring old", note).await.unwrap();
+    world.store.set_account_setting(account.id, None, "restoring old", note).await.unwrap();
     let restore = || world.service().restore_table(choice(PEOPLE, INTO), &backup[..]);
     let empty = world.table(INTO.0, INTO.1).await;
     let refused = restore().await;
@@ -497,4 +503,79 @@ async fn a_note_of_an_earlier_version_does_no_harm() {
     world.store.drop_table(empty.id).await.unwrap();
     assert_eq!(restore().await.unwrap().items, 300);
     assert!(world.find(INTO.0, INTO.1).await.unwrap().is_whole());
+}
+
+/// Timestamps that are too far ahead of the clock are refused, and nothing stays of what was restored before they came.
+#[tokio::test]
+async fn timestamps_that_are_ahead_of_the_clock_are_refused() {
+    let world = World::new(1);
+    world.fill().await;
+    let people = world.find("first", "People").await.unwrap();
+    let right = world.clock.now();
+    world.clock.set(right.plus_seconds(3600));
+    world.put(people.id, "zzz", "last", 1).await;
+    world.clock.set(right);
+    let (backup, survey) = (world.full().await, look(&world.full().await).await.unwrap());
+    let before = world.dump().await;
+    let refused = world.service().restore_table(choice(PEOPLE, INTO), &backup[..]).await;
+    let sentence = refused.unwrap_err().to_string();
+    for part in ["the table first/People", "900 s", "--allow-future-timestamps"] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    assert!(world.find(INTO.0, INTO.1).await.is_none());
+    assert_eq!(world.dump().await, before);
+    let whole = check_times(std::slice::from_ref(&survey), right).unwrap_err().to_string();
+    assert_eq!(whole, sentence);
+
+    check_times(&[survey], right.plus_seconds(2701)).unwrap();
+    let any = TableChoice { until: Some(Timestamp::MAX), ..choice(PEOPLE, INTO) };
+    assert_eq!(world.service().restore_table(any, &backup[..]).await.unwrap().items, 301);
+}
+
+/// A table whose entities have expired since the backup was taken comes back without its TTL: nothing is removed until
+/// somebody decides. What had expired before is no reason.
+#[tokio::test]
+async fn what_has_expired_since_the_backup_is_kept() {
+    let world = World::new(1);
+    world.fill().await;
+    let ttl = Ttl { property: None, after: DAY };
+    let things = world.find("second", "Things").await.unwrap();
+    world.store.set_ttl(things.id, Some(ttl.clone())).await.unwrap();
+    world.clock.advance(DAY / 2);
+    world.put(things.id, "fresh", "r", 3).await;
+    world.clock.advance(3 * DAY / 4);
+    // Two of three have expired, and are in the backup because nobody has removed them.
+    let backup = world.full().await;
+    let from = ("second", "Things");
+    let restore = |into: &'static str, expired_by| {
+        let choice = TableChoice { expired_by, ..choice(from, ("second", into)) };
+        world.service().restore_table(choice, &backup[..])
+    };
+    assert!(!restore("Soon", None).await.unwrap().ttl_left_off);
+    assert_eq!(world.find("second", "Soon").await.unwrap().ttl, Some(ttl.clone()));
+
+    world.clock.advance(DAY);
+    assert!(restore("Late", None).await.unwrap().ttl_left_off);
+    let late = world.find("second", "Late").await.unwrap();
+    assert_eq!(late.ttl, None);
+    let key = rowhouse_types::EntityKey::new("fresh", "r").unwrap();
+    assert!(world.store.get(late.id, &key).await.unwrap().is_some());
+    let kept = restore("Kept", Some(Timestamp::default())).await.unwrap();
+    assert!(!kept.ttl_left_off);
+    let kept = world.find("second", "Kept").await.unwrap();
+    assert_eq!(kept.ttl, Some(ttl.clone()));
+    assert!(world.store.get(kept.id, &key).await.unwrap().is_none());
+
+    // The same for everything.
+    let new = World::new(2);
+    new.clock.set(world.clock.now());
+    let restored = new.restore(&[&backup]).await.unwrap();
+    let left_off: Vec<_> = restored
+        .ttls_left_off
+        .iter()
+        .map(|left| (&*left.account, &*left.table, &left.ttl))
+        .collect();
+    assert_eq!(left_off, [("second", "Things", &ttl)]);
+    assert_eq!(new.find("second", "Things").await.unwrap().ttl, None);
+    assert!(new.find("first", "People").await.unwrap().ttl.is_some(), "nothing of it has expired");
 }

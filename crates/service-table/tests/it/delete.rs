@@ -28,7 +28,7 @@ impl World {
         let account = store.create_account(account).await.unwrap().id;
         let world =
             Self { service: TableService::new(store), account, table: "Things".parse().unwrap() };
-        world.service.create_table(world.caller(), &world.table).await.unwrap();
+        world.service.create_table(world.caller(), &world.table, u64::MAX).await.unwrap();
         for (partition, row, n) in rows {
             let key = EntityKey::new(&partition.to_string(), &format!("{row:03}")).unwrap();
             let mut builder = RecordBuilder::new();

@@ -3,15 +3,15 @@
 use rowhouse_env::SystemClock;
 use rowhouse_query::{Filter, Order};
 use rowhouse_service_table::{
-    Action, Caller, EntityPage, EntityQuery, Explanation, IndexState, NewIndex, Operation, Place,
-    Reach, TableError, TableService,
+    Action, Advice, Caller, EntityPage, EntityQuery, Explanation, IndexState, NewIndex, Operation,
+    Place, Reach, TableError, TableService, WantedIndex,
 };
 use rowhouse_store::model::ModelStore;
 use rowhouse_store::{AccountId, NewAccount, Store as _};
 use rowhouse_types::grant::{Letters, ResourceTypes, Services};
 use rowhouse_types::{
-    EntityKey, FoldedName, Grant, IndexName, KeyRange, Record, RecordBuilder, TableName, Timestamp,
-    ValueRef,
+    EntityKey, FoldedName, Grant, IndexName, KeyRange, Position, Record, RecordBuilder, TableName,
+    Timestamp, ValueRef,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Fixture {
         let keys = [Box::from(&b"1"[..]), Box::from(&b"2"[..])];
         let account = store.create_account(NewAccount { name, keys }).await.unwrap().id;
         let this = Self { service: TableService::new(store), account };
-        this.service.create_table(this.with(&OWNER), &people()).await.unwrap();
+        this.service.create_table(this.with(&OWNER), &people(), u64::MAX).await.unwrap();
         for n in 0..count {
             let (partition, row) = (format!("p{}", n % 10), format!("{n:04}"));
             this.write(&partition, &row, Action::Insert(person(n))).await.unwrap();
@@ -222,7 +222,7 @@ async fn counts_go_through_indexes() {
     };
     assert_eq!(count(&OWNER).await, (50, "index(City)".to_owned(), 50));
     let even = signature(KeyRange { start: KeyRange::partition("p4").start, end: None });
-    assert_eq!(count(&even).await, (30, "index(City)".to_owned(), 30));
+    assert_eq!(count(&even).await, (30, "index".to_owned(), 30));
 }
 
 /// The order of a property is the same whether an index has it or it is sorted, at any size of page.
@@ -397,22 +397,32 @@ async fn explanations_tell_what_happened_and_what_would_help() {
         ("table-scan", 200, 1)
     );
     assert_eq!((told.estimate.rows, told.estimate.or_more), (200, false));
-    assert_eq!(told.advice, ["rowhouse index create People Email avoids this scan."]);
+    assert_eq!(told.advice, [Advice::Create(equal("Email"))]);
+    // Which index would help is for those who may declare one.
+    let reader = signature(KeyRange::all());
+    assert_eq!(f.explain(&reader, email()).await.advice, [Advice::AskOwner]);
     f.index("Email", false).await.unwrap();
     let told = f.explain(&OWNER, email()).await;
     assert_eq!(
-        told.to_string(),
-        "plan      index(Email)\nranges    1 x table\nestimated 1\nexamined  1\nreturned  1\n\
-         weighed   index(Email): 1\n"
+        (told.plan.to_string().as_str(), told.examined, told.returned),
+        ("index(Email)", 1, 1)
     );
+    assert_eq!((told.estimate.rows, told.advice.len()), (1, 0));
+    let ways: Vec<_> = told.considered.iter().map(|way| way.plan.to_string()).collect();
+    assert_eq!(ways, ["index(Email)"]);
+    let told = f.explain(&reader, email()).await;
+    assert_eq!((told.plan.to_string().as_str(), told.examined, told.returned), ("index", 1, 1));
+    let ways: Vec<_> = told.considered.iter().map(|way| way.plan.to_string()).collect();
+    assert_eq!(ways, ["index"]);
     // Nothing is told of what is outside the range.
     let grant = signature(KeyRange::partition("p8"));
     let told = f.explain(&grant, email()).await;
     assert_eq!((told.estimate.rows, told.examined, told.returned), (20, 20, 0));
     let told = f.explain(&OWNER, query("contains(Email,'x')")).await;
-    assert!(told.advice[0].starts_with("No index helps"), "{}", told.advice[0]);
+    assert_eq!(told.advice, [Advice::NoCondition]);
     let told = f.explain(&OWNER, by("Age", "", 5)).await;
-    assert_eq!(told.advice, ["rowhouse index create People Age avoids this scan."]);
+    let age = WantedIndex { equal: vec![], ranged: Some("Age".into()) };
+    assert_eq!(told.advice, [Advice::Create(age)]);
     assert!(told.more);
     f.index("Age", false).await.unwrap();
     let told = f.explain(&OWNER, by("Age", "", 5)).await;
@@ -448,9 +458,55 @@ async fn costly_queries_are_counted_by_shape() {
         })
         .collect();
     assert_eq!(told, ["Email eq ?||3 600 3", "|Age desc|1 200 2"]);
-    assert_eq!(costly[0].commands, ["rowhouse index create People Email"]);
+    assert_eq!(costly[0].wanted, [equal("Email")]);
+    let age = WantedIndex { equal: vec![], ranged: Some("Age".into()) };
+    assert_eq!(costly[1].wanted, [age]);
     f.index("Email", true).await.unwrap();
     f.ask(&OWNER, query("Email eq '1@example.com'")).await.unwrap();
     let costly = f.service.costly_queries(f.with(&OWNER), &people()).await.unwrap();
     assert_eq!(costly[0].count, 3);
+    // What is there is not advised, and neither is what something else serves as well.
+    assert_eq!((costly[0].wanted.len(), costly[1].wanted.len()), (0, 1));
+    f.index("Age,City", false).await.unwrap();
+    let costly = f.service.costly_queries(f.with(&OWNER), &people()).await.unwrap();
+    assert!(costly.iter().all(|query| query.wanted.is_empty()), "{costly:?}");
+}
+
+/// An index of this property, whose values are named.
+fn equal(property: &str) -> WantedIndex {
+    WantedIndex { equal: vec![property.into()], ranged: None }
+}
+
+/// Who sees a range of keys goes through an index only where it can be clipped to the range, and sorts what is in it.
+#[tokio::test]
+async fn a_range_is_not_read_through_what_is_outside() {
+    let f = Fixture::new(1000).await;
+    for properties in ["Age", "City", "PartitionKey,Age"] {
+        f.index(properties, false).await.unwrap();
+    }
+    let p3 = signature(KeyRange::partition("p3"));
+    let rows = signature(KeyRange {
+        start: Position::before("p3", "0103"),
+        end: Some(Position::after("p3", "0903")),
+    });
+    let plans = async |grant: &Grant, filter: &str| {
+        let (found, plan, examined) = f.all(grant, &query(filter)).await;
+        (plan, found.len(), examined)
+    };
+    let scan = |found: usize, examined| ("table-scan".to_owned(), found, examined);
+    let index = |found: usize, examined| ("index".to_owned(), found, examined);
+    // One entry is clipped to anything, several are to whole partitions by an index that begins with them.
+    assert_eq!(plans(&p3, "City eq 'Bergen'").await, index(50, 50));
+    assert_eq!(plans(&rows, "City eq 'Bergen'").await, index(40, 40));
+    let young = f.all(&OWNER, &query("PartitionKey eq 'p3' and Age lt 20")).await.0.len();
+    assert_eq!(plans(&p3, "Age lt 20").await, index(young, young as u64));
+    assert_eq!(plans(&rows, "Age lt 20").await.0, "table-scan");
+    assert_eq!(plans(&rows, "Age lt 20").await.2, 81);
+    assert_eq!(plans(&p3, "City gt 'Oslo'").await, scan(50, 100));
+    let (_, plan, examined) = f.all(&p3, &by("Age", "", 1000)).await;
+    assert_eq!((plan.as_str(), examined), ("table-scan", 100));
+    // A place in an index is none that such a caller was given.
+    let next = f.ask(&OWNER, by("Age", "", 5)).await.unwrap().next;
+    let resumed = f.ask(&p3, EntityQuery { from: next, ..by("Age", "", 5) }).await;
+    assert!(matches!(resumed, Err(TableError::OrderPlaceGone)));
 }

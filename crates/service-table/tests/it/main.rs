@@ -5,4 +5,5 @@
 mod delete;
 mod indexes;
 mod plans;
+mod polls;
 mod service;

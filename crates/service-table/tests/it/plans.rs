@@ -85,7 +85,7 @@ async fn service(people: &[Person], indexes: &[&str]) -> (TableService, rowhouse
     let account = store.create_account(NewAccount { name, keys }).await.unwrap().id;
     let service = TableService::new(store);
     let owner = Caller { account, grant: &Grant::AccountKey };
-    service.create_table(owner, &table()).await.unwrap();
+    service.create_table(owner, &table(), u64::MAX).await.unwrap();
     for ((partition, row), values) in people {
         let key = EntityKey::new(partition, row).unwrap();
         let action = Action::Insert(record(values));

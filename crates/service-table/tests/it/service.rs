@@ -30,7 +30,7 @@ impl Fixture {
         let account = store.create_account(NewAccount { name, keys }).await.unwrap().id;
         let service = TableService::new(Arc::<ModelStore>::clone(&store));
         let this = Self { store, service, account };
-        this.service.create_table(this.owner(), &table("People")).await.unwrap();
+        this.service.create_table(this.owner(), &table("People"), u64::MAX).await.unwrap();
         this
     }
 
@@ -87,7 +87,7 @@ fn signature(letters: &str, range: KeyRange) -> Grant {
 #[tokio::test]
 async fn tables_are_one_whatever_their_case() {
     let f = Fixture::new().await;
-    let created = f.service.create_table(f.owner(), &table("PEOPLE")).await;
+    let created = f.service.create_table(f.owner(), &table("PEOPLE"), u64::MAX).await;
     assert!(matches!(created, Err(TableError::TableExists)));
     let found = f.service.get_table(f.owner(), &table("people")).await.unwrap();
     assert_eq!(found.as_str(), "People");
@@ -163,11 +163,12 @@ async fn pages_go_backwards() {
 async fn tables_are_listed_by_page_and_filter() {
     let f = Fixture::new().await;
     for name in ["apples", "Bananas", "cherries"] {
-        f.service.create_table(f.owner(), &table(name)).await.unwrap();
+        f.service.create_table(f.owner(), &table(name), u64::MAX).await.unwrap();
     }
     let list = async |filter: &str, from, limit| {
         let filter = Filter::parse(filter).unwrap();
-        let page = f.service.list_tables(f.owner(), filter.as_ref(), from, limit).await.unwrap();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let page = f.service.list_tables(f.owner(), filter, from, limit, deadline).await.unwrap();
         let names: Vec<_> = page.names.iter().map(|name| name.as_str().to_owned()).collect();
         (names, page.next)
     };
@@ -309,7 +310,7 @@ async fn a_transaction_is_of_one_partition_and_names_an_entity_once() {
 #[tokio::test]
 async fn a_transaction_may_reach_over_tables_and_partitions_if_asked() {
     let f = Fixture::new().await;
-    f.service.create_table(f.owner(), &table("Archive")).await.unwrap();
+    f.service.create_table(f.owner(), &table("Archive"), u64::MAX).await.unwrap();
     let insert = |name: &str, partition: &str, row: &str| Operation {
         table: table(name),
         ..operation(partition, row, Action::Insert(record(1)))
@@ -449,7 +450,7 @@ async fn another_table_of_the_same_name_has_other_changes() {
     let place = read(ChangesFrom::Beginning).await.unwrap().next;
     f.service.delete_table(f.owner(), &table("People")).await.unwrap();
     assert!(matches!(read(ChangesFrom::Now).await, Err(TableError::TableNotFound)));
-    f.service.create_table(f.owner(), &table("People")).await.unwrap();
+    f.service.create_table(f.owner(), &table("People"), u64::MAX).await.unwrap();
     f.insert("p", "new").await;
     assert!(matches!(read(ChangesFrom::After(place)).await, Err(TableError::ChangesExpired)));
     assert_eq!(told(&read(ChangesFrom::Beginning).await.unwrap()), ["p/new"]);

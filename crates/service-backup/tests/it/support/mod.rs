@@ -102,7 +102,7 @@ impl World {
         self.account("second").await;
         let first = self.store.account(&"first".parse().unwrap()).await.unwrap().unwrap();
         let setting = Some(b"bytes of a service".to_vec().into());
-        self.store.set_account_setting(first.id, "some", setting).await.unwrap();
+        self.store.set_account_setting(first.id, None, "some", setting).await.unwrap();
         let people = self.table("first", "People").await;
         let policy = StoredPolicy {
             id: "p".into(),
@@ -211,7 +211,8 @@ impl World {
             surveys.push(look(backup).await?);
         }
         let open = |index: usize| Ok(backups[index]);
-        restore(Arc::clone(&self.store), &surveys, open, |_| {}).await
+        let expired_by = Some(rowhouse_env::Clock::now(&*self.clock));
+        restore(Arc::clone(&self.store), &surveys, expired_by, open, |_| {}).await
     }
 
     /// Everything that a client could see.

@@ -82,9 +82,10 @@ impl Store for Stopping {
         name: &TableName,
         placement: Placement,
         policies: Vec<StoredPolicy>,
+        most: u64,
     ) -> Result<Arc<Table>, StoreError> {
         self.step()?;
-        self.inner.create_table_with_policies(account, name, placement, policies).await
+        self.inner.create_table_with_policies(account, name, placement, policies, most).await
     }
 
     async fn drop_table(&self, table: TableId) -> Result<(), StoreError> {
@@ -154,13 +155,14 @@ impl Store for Stopping {
         self.inner.queues(account, from, limit).await
     }
 
-    async fn create_queue(
+    async fn create_queue_within(
         &self,
         account: AccountId,
         name: &QueueName,
         metadata: Metadata,
+        most: u64,
     ) -> Result<Arc<Queue>, StoreError> {
-        self.inner.create_queue(account, name, metadata).await
+        self.inner.create_queue_within(account, name, metadata, most).await
     }
 
     async fn drop_queue(&self, queue: QueueId) -> Result<(), StoreError> {
@@ -202,19 +204,21 @@ impl Store for Stopping {
     async fn set_account_keys(
         &self,
         account: AccountId,
+        version: u64,
         keys: [Box<[u8]>; 2],
     ) -> Result<(), StoreError> {
-        self.inner.set_account_keys(account, keys).await
+        self.inner.set_account_keys(account, version, keys).await
     }
 
     async fn set_account_setting(
         &self,
         account: AccountId,
+        version: Option<u64>,
         name: &str,
         value: Option<Box<[u8]>>,
     ) -> Result<(), StoreError> {
         self.step()?;
-        self.inner.set_account_setting(account, name, value).await
+        self.inner.set_account_setting(account, version, name, value).await
     }
 
     async fn remove_account(&self, account: AccountId) -> Result<(), StoreError> {
