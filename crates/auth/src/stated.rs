@@ -61,7 +61,7 @@ impl Stated {
             },
         };
         let stored_permissions = match policy.and_then(|policy| policy.permission.as_deref()) {
-            Some(text) => parse_permissions(text, self.letters)?,
+            Some(text) => stored_permissions(text, self.letters)?,
             None => None,
         };
         let expiry = one_of(self.expiry, policy.and_then(|policy| policy.expiry))?;
@@ -83,6 +83,16 @@ fn one_of<T>(signed: Option<T>, stored: Option<T>) -> Result<Option<T>, AuthErro
             Err(AuthError::Failed("signature and stored policy both say the same field"))
         }
         (signed, stored) => Ok(signed.or(stored)),
+    }
+}
+
+/// The same of a stored policy, where queues have them in any order.
+fn stored_permissions(text: &str, letters: &str) -> Result<Option<Letters>, AuthError> {
+    let sorted: String = letters.chars().filter(|letter| text.contains(*letter)).collect();
+    if sorted.len() == text.len() {
+        parse_permissions(&sorted, letters)
+    } else {
+        Err(AuthError::Failed("the stored permissions are not those of the service"))
     }
 }
 

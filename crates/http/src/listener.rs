@@ -2,15 +2,17 @@
 //!
 //! A [`Listener`] owns a bound socket. [`Listener::serve`] hands every request to a [`Handler`] and
 //! promises: no more connections than allowed, overall and per address; a head of bounded size that
-//! arrives in bounded time; no connection that lies silent for ever; a pause instead of a spin when
+//! arrives in bounded time; no connection that lies silent for ever; less of all this for connections
+//! without a valid credential, which make room for others when they are many; a pause instead of a spin when
 //! the machine runs out of descriptors; and, once told to stop, an orderly end in which running
 //! requests are answered, idle connections are closed and nothing lasts longer than the drain time.
 //!
 //! The target of a request reaches the handler as it was received. How much of a body is read, and
 //! how slowly it may come, is the handler's business, within the idle time.
 
-mod admission;
+pub(crate) mod admission;
 mod connection;
+pub(crate) mod spelling;
 mod tls;
 
 pub use tls::{Tls, TlsError};
@@ -19,7 +21,8 @@ use crate::Handler;
 use crate::telemetry::ListenerMetrics;
 use admission::{Admission, Refusal};
 use connection::Shared;
-use rowhouse_types::limits;
+use rowhouse_env::polls;
+use rowhouse_types::{Network, limits};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +44,15 @@ pub struct Limits {
     pub connections: usize,
     /// Most connections at a time from one address (one /64 of IPv6). One more is told and closed in the same way.
     pub connections_per_address: usize,
+    /// Most connections at a time from one address that had no request with a valid credential. One more makes the oldest
+    /// idle one of them close.
+    pub anonymous_per_address: usize,
+    /// Longest time for a head on such a connection.
+    pub anonymous_head_time: Duration,
+    /// Longest silence on such a connection.
+    pub anonymous_idle_time: Duration,
+    /// Networks of proxies, whose connections carry the requests of many clients: no limit per address.
+    pub trusted_proxies: Vec<Network>,
     /// Largest head of a request, in bytes: request line and headers.
     pub head_bytes: usize,
     /// Most headers of a request.
@@ -63,6 +75,10 @@ impl Default for Limits {
         Self {
             connections: limits::CONNECTIONS_MAX,
             connections_per_address: limits::CONNECTIONS_PER_ADDRESS_MAX,
+            anonymous_per_address: limits::ANONYMOUS_CONNECTIONS_PER_ADDRESS_MAX,
+            anonymous_head_time: Duration::from_secs(limits::ANONYMOUS_HEAD_SECONDS_MAX),
+            anonymous_idle_time: Duration::from_secs(limits::ANONYMOUS_IDLE_SECONDS_MAX),
+            trusted_proxies: Vec::new(),
             head_bytes: limits::HEAD_BYTES_MAX,
             headers: limits::HEADERS_MAX,
             head_time: Duration::from_secs(limits::HEAD_SECONDS_MAX),
@@ -82,6 +98,7 @@ pub struct Listener {
     tls: Option<Tls>,
     limits: Limits,
     metrics: Arc<ListenerMetrics>,
+    spelling: bool,
 }
 
 impl Listener {
@@ -91,7 +108,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         let socket = TcpListener::from_std(socket)?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, address, tls, limits, metrics: Arc::default() })
+        Ok(Self { socket, address, tls, limits, metrics: Arc::default(), spelling: false })
     }
 
     /// Counts into the given figures from here on.
@@ -103,6 +120,12 @@ impl Listener {
     /// Takes so many headers of a request.
     pub fn with_headers(mut self, most: usize) -> Self {
         self.limits.headers = most;
+        self
+    }
+
+    /// Keeps the case of the names of metadata headers, which the HTTP library drops.
+    pub fn with_spelling(mut self) -> Self {
+        self.spelling = true;
         self
     }
 
@@ -118,12 +141,19 @@ impl Listener {
 
     /// Serves until `shutdown` turns true, then drains. Returns when the last connection is gone.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, mut shutdown: watch::Receiver<bool>) {
-        let admission = Admission::new(&self.limits);
+        let admission = Admission::new(&self.limits, Arc::clone(&self.metrics));
         let shared = Arc::new(Shared {
             handler,
             limits: self.limits.clone(),
+            anonymous: Limits {
+                head_time: self.limits.head_time.min(self.limits.anonymous_head_time),
+                idle_time: self.limits.idle_time.min(self.limits.anonymous_idle_time),
+                ..self.limits.clone()
+            },
             metrics: Arc::clone(&self.metrics),
+            spelling: self.spelling,
         });
+        let watches = std::env::var_os(polls::WATCH_POLLS).is_some();
         let mut connections = JoinSet::new();
         let mut tls_poll = tokio::time::interval(TLS_POLL);
         let mut pause = Duration::ZERO;
@@ -155,10 +185,14 @@ impl Listener {
                     let shared = Arc::clone(&shared);
                     let tls = self.tls.as_ref().map(Tls::acceptor);
                     let shutdown = shutdown.clone();
-                    connections.spawn(async move {
-                        let _admitted = admitted;
-                        connection::serve(stream, peer, tls, shared, shutdown).await;
-                    });
+                    let serving = async move {
+                        connection::serve(stream, peer, &admitted, tls, shared, shutdown).await;
+                    };
+                    if watches {
+                        connections.spawn(polls::watched(serving, log_long_poll));
+                    } else {
+                        connections.spawn(serving);
+                    }
                 }
                 Err(refusal) => {
                     self.metrics.refused.fetch_add(1, Relaxed);
@@ -220,6 +254,11 @@ async fn drain(mut connections: JoinSet<()>, time: Duration) {
         tracing::warn!(connections = connections.len(), "drain time is over, closing connections");
         connections.shutdown().await;
     }
+}
+
+/// Whoever else waited for the thread waited as long.
+fn log_long_poll(took: Duration) {
+    tracing::error!(millis = took.as_millis(), "{}", polls::LONG_POLL);
 }
 
 /// A panic outside of handlers is a fault of the listener; it ends one connection, and is told.

@@ -7,6 +7,7 @@
 //! What a store has to say comes in through [`Metrics::add_source`], since this crate knows no
 //! engine.
 
+use crate::front::denial::Denial;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,6 +42,7 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Default)]
 pub struct Metrics {
     operations: Operations,
+    denials: [AtomicU64; Denial::ALL.len()],
     listeners: Mutex<Vec<Arc<ListenerMetrics>>>,
     sources: Mutex<Vec<Source>>,
 }
@@ -54,6 +56,11 @@ impl Metrics {
     /// answer.
     pub fn request(&self, operation: &'static str, status: u16, seconds: f64) {
         self.operations.get(operation).record(status, seconds);
+    }
+
+    /// Counts a request whose caller was not authenticated.
+    pub(crate) fn authentication_failed(&self, denial: Denial) {
+        self.denials[denial as usize].fetch_add(1, Relaxed);
     }
 
     /// The figures of one listener, known by `name` from here on.
@@ -72,11 +79,22 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut out = Exposition::default();
         self.operations.render(&mut out);
+        self.render_denials(&mut out);
         render_listeners(&lock(&self.listeners), &mut out);
         for source in lock(&self.sources).iter() {
             source(&mut out);
         }
         out.text
+    }
+
+    /// Every reason, counted or not: an alert needs to see the first one.
+    fn render_denials(&self, out: &mut Exposition) {
+        let name = "rowhouse_authentication_failures_total";
+        out.family(name, "Requests whose caller was not authenticated, by reason.", "counter");
+        for denial in Denial::ALL {
+            let labels = format!("{{reason=\"{}\"}}", denial.as_str());
+            out.sample(name, &labels, self.denials[denial as usize].load(Relaxed));
+        }
     }
 }
 
@@ -249,6 +267,8 @@ pub struct ListenerMetrics {
     name: &'static str,
     pub(crate) accepted: AtomicU64,
     pub(crate) open: AtomicU64,
+    pub(crate) anonymous: AtomicU64,
+    pub(crate) evicted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     pub(crate) in_flight: AtomicU64,
@@ -282,8 +302,20 @@ impl<F: Fn(&ListenerMetrics) -> &AtomicU64> Drop for Held<F> {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&ListenerMetrics) -> &AtomicU64);
 
-const LISTENER_FIGURES: [Figure; 7] = [
+const LISTENER_FIGURES: [Figure; 9] = [
     ("rowhouse_connections", "Connections open now.", "gauge", |l| &l.open),
+    (
+        "rowhouse_connections_anonymous",
+        "Connections open now that had no request with a valid credential.",
+        "gauge",
+        |l| &l.anonymous,
+    ),
+    (
+        "rowhouse_connections_evicted_total",
+        "Idle connections without a valid credential that were closed to make room for others.",
+        "counter",
+        |l| &l.evicted,
+    ),
     ("rowhouse_connections_accepted_total", "Connections accepted.", "counter", |l| &l.accepted),
     (
         "rowhouse_connections_refused_total",

@@ -1,12 +1,13 @@
 //! Says that the server is ready: to people on standard output, to programs in the ready file.
 
 use crate::accounts::Known;
-use crate::banner::Banner;
+use crate::banner::{Banner, connection_string};
 use crate::config::Config;
 use crate::database::DatabaseAddress;
 use crate::error::ServerError;
 use crate::files;
 use crate::notes::notes;
+use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -33,6 +34,8 @@ pub(crate) struct Started {
     pub(crate) trust: Option<PathBuf>,
     /// What accounts there are.
     pub(crate) known: Known,
+    /// Whether there are no extensions.
+    pub(crate) strict: bool,
 }
 
 /// Where the data is.
@@ -48,15 +51,48 @@ pub(crate) enum Data {
     LaxDatabase(DatabaseAddress),
 }
 
+/// What stands in the ready file. It holds no secret: the key of the development account is public, and the token is
+/// in a file of its own.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ready {
+    table: String,
+    queue: String,
+    admin: String,
+    /// Of the development account, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_string: Option<String>,
+    admin_token_file: String,
+    /// Certificate that clients must trust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_file: Option<String>,
+}
+
+impl Ready {
+    fn of(started: &Started) -> Self {
+        let Started { table, queue, admin, token, trust, known, .. } = started;
+        let absolute = |path: &PathBuf| {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            path.to_string_lossy().into_owned()
+        };
+        Self {
+            table: table.clone(),
+            queue: queue.clone(),
+            admin: admin.clone(),
+            connection_string: known.development_key.then(|| connection_string(table, queue)),
+            admin_token_file: absolute(token),
+            certificate_file: trust.as_ref().map(absolute),
+        }
+    }
+}
+
 /// Announces a server that answers already.
 pub(crate) fn announce(config: &Config, started: Started) -> Result<(), ServerError> {
     let notes = notes(config, &started.known);
     for note in &notes {
         tracing::warn!("{note}");
     }
-    // URLs hold nothing that JSON would escape.
-    let Started { table, queue, admin, .. } = &started;
-    let line = format!(r#"{{"table":"{table}","queue":"{queue}","admin":"{admin}"}}"#);
+    let ready = Ready::of(&started);
     if !config.quiet {
         let mut out = io::stdout();
         let banner = Banner { started, notes, bold: out.is_terminal() };
@@ -64,7 +100,10 @@ pub(crate) fn announce(config: &Config, started: Started) -> Result<(), ServerEr
         let _ = write!(out, "\n{banner}\n").and_then(|()| out.flush());
     }
     match &config.ready_file {
-        Some(path) => files::write_whole(path, &format!("{line}\n")),
+        Some(path) => {
+            let line = serde_json::to_string(&ready).expect("strings are written as JSON");
+            files::write_whole(path, &format!("{line}\n"))
+        }
         None => Ok(()),
     }
 }

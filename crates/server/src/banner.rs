@@ -35,6 +35,9 @@ impl fmt::Display for Banner {
                 "Data    PostgreSQL at {address}: a crash of the database may lose answered writes"
             )?,
         }
+        if self.started.strict {
+            writeln!(text, "Strict  no extensions: no indexes, TTL, order, counts or change feed")?;
+        }
         if let Some(changes) = changes {
             writeln!(text, "Changes {changes}")?;
         }
@@ -70,7 +73,7 @@ fn others(everywhere: bool) -> &'static str {
     if everywhere { ", and every other address of this machine" } else { "" }
 }
 
-fn connection_string(table: &str, queue: &str) -> String {
+pub(crate) fn connection_string(table: &str, queue: &str) -> String {
     let scheme = table.split_once("://").map_or("http", |(scheme, _)| scheme);
     format!(
         "DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
@@ -122,6 +125,7 @@ mod tests {
             token: "rowhouse-data/admin-token".into(),
             trust: None,
             known: Known { development_key: true, accounts: 1, ..Known::default() },
+            strict: false,
         };
         let mut banner = Banner { started, notes: vec![], bold: false };
         let expected = format!(

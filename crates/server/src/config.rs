@@ -4,7 +4,7 @@ use crate::database::{DatabaseAddress, StorePassword};
 use crate::error::ServerError;
 use crate::master_key::MasterKey;
 use rowhouse_http::PublicKey;
-use rowhouse_types::limits;
+use rowhouse_types::{Network, limits};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -124,8 +124,8 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// How far the date of a signed request may be off, in seconds.
     pub clock_skew_seconds: u64,
-    /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`.
-    pub trust_forwarded: bool,
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<Network>,
     /// No extensions: answers are those of the original service to everything.
     pub strict: bool,
     /// Names by which clients call this server, beside addresses and `localhost`.
@@ -135,6 +135,12 @@ pub struct Config {
     pub max_connections: usize,
     /// Most connections at a time from one address.
     pub max_connections_per_address: usize,
+    /// Most of them that had no request with a valid credential.
+    pub max_anonymous_per_address: usize,
+    /// Most tables of an account that has no limit of its own.
+    pub max_tables_per_account: u64,
+    /// Most queues of such an account.
+    pub max_queues_per_account: u64,
     /// Most requests worked on at a time.
     pub max_requests: usize,
     /// Most queries among them.
@@ -143,6 +149,8 @@ pub struct Config {
     pub max_body_bytes: usize,
     /// Longest time that running requests get at the end, in seconds.
     pub drain_seconds: u64,
+    /// Time between a table's TTL being set and the first removal, in seconds.
+    pub ttl_grace_seconds: u64,
 
     /// How the log is written.
     pub log_format: LogFormat,
@@ -181,15 +189,19 @@ impl Default for Config {
             master_key: MasterKey::None,
             admin_token_file: None,
             clock_skew_seconds: limits::CLOCK_SKEW_SECONDS,
-            trust_forwarded: false,
+            trusted_proxies: Vec::new(),
             strict: false,
             host_suffixes: Vec::new(),
             max_connections: limits::CONNECTIONS_MAX,
             max_connections_per_address: limits::CONNECTIONS_PER_ADDRESS_MAX,
+            max_anonymous_per_address: limits::ANONYMOUS_CONNECTIONS_PER_ADDRESS_MAX,
+            max_tables_per_account: limits::TABLES_PER_ACCOUNT_MAX,
+            max_queues_per_account: limits::QUEUES_PER_ACCOUNT_MAX,
             max_requests: limits::REQUESTS_MAX,
             max_scans: limits::SCANS_MAX,
             max_body_bytes: limits::BODIES_BYTES_MAX,
             drain_seconds: limits::DRAIN_SECONDS_MAX,
+            ttl_grace_seconds: limits::TTL_GRACE_SECONDS,
             log_format: LogFormat::Text,
             log_level: "info".to_owned(),
             quiet: false,
@@ -257,6 +269,7 @@ impl Config {
         let limits = [
             ("--max-connections", self.max_connections),
             ("--max-connections-per-address", self.max_connections_per_address),
+            ("--max-anonymous-per-address", self.max_anonymous_per_address),
             ("--max-requests", self.max_requests),
             ("--max-scans", self.max_scans),
         ];

@@ -4,7 +4,7 @@
 //! wrong with an address is told without quoting it.
 
 use crate::error::ServerError;
-use rowhouse_store_postgres::Url;
+use rowhouse_store_postgres::{TlsMode, Url, parse_address};
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub struct DatabaseAddress {
     url: String,
     place: String,
     has_password: bool,
+    /// How connections are protected; none if they do not leave this machine.
+    tls: Option<TlsMode>,
 }
 
 impl DatabaseAddress {
@@ -32,6 +34,21 @@ impl DatabaseAddress {
     /// Whether the address holds a password itself.
     pub(crate) fn has_password(&self) -> bool {
         self.has_password
+    }
+
+    /// What the operator should know about how connections are protected, if anything.
+    pub(crate) fn tls_note(&self) -> Option<String> {
+        let place = &self.place;
+        match self.tls? {
+            TlsMode::Disable => Some(format!(
+                "connections to the database {place} are not encrypted: sslmode=disable."
+            )),
+            TlsMode::Prefer => Some(format!(
+                "the certificate of the database {place} is not checked: add sslmode=verify-full to \
+                 the address, and name an authority of your own with --store-ca-file."
+            )),
+            TlsMode::VerifyCa | TlsMode::VerifyFull => None,
+        }
     }
 
     /// The address for the engine, with a password from elsewhere if it holds none.
@@ -74,20 +91,22 @@ impl FromStr for DatabaseAddress {
         if 1 < text.matches('@').count() {
             return refuse("holds '@' more than once: write those of user and password as %40");
         }
-        let Ok(config) = text.parse::<tokio_postgres::Config>() else {
+        let Ok(address) = parse_address(text) else {
             return refuse(
                 "cannot be read: write postgres://user@host:port/database, with %XX for special \
                  characters of user and password",
             );
         };
-        let Some(place) = place(&config) else {
+        let config = &address.config;
+        let Some(place) = place(config) else {
             return refuse("names no host: write postgres://user@host:port/database");
         };
         if place.contains(char::is_control) {
             return refuse("holds a control character: leave it out");
         }
         let has_password = config.get_password().is_some();
-        Ok(Self { url: text.to_owned(), place, has_password })
+        let tls = if address.is_local() { None } else { Some(address.tls) };
+        Ok(Self { url: text.to_owned(), place, has_password, tls })
     }
 }
 

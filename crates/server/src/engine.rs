@@ -22,6 +22,10 @@ const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// How often the log says so.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
+/// The way out when the last Timestamp is used.
+const NO_TIMESTAMPS: &str =
+    "delete the table that has it, take a backup, and restore that into an empty place";
+
 /// An open store.
 #[derive(Clone, Debug)]
 pub(crate) enum Engine {
@@ -103,9 +107,22 @@ impl Engine {
         }
     }
 
+    /// What is wrong though it takes writes, in a sentence.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Postgres(store) => store.warning(),
+        }
+    }
+
     /// What to do when it does not take writes.
     pub(crate) fn remedy(&self) -> &'static str {
         match self {
+            Self::Embedded(store) if !store.has_timestamps() => NO_TIMESTAMPS,
+            Self::Postgres(store) if !store.has_timestamps() => NO_TIMESTAMPS,
+            Self::Embedded(store) if store.is_full() => {
+                "make room; the server takes writes again by itself"
+            }
             Self::Embedded(_) => "mend the cause, then restart the server",
             Self::Postgres(_) => "mend the database; the server recovers by itself",
         }
@@ -134,6 +151,7 @@ impl Engine {
 /// What the secondary endpoint reads, if that is a replica.
 pub(crate) fn replica(
     config: &Config,
+    engine: &Engine,
     clock: Arc<dyn Clock>,
 ) -> Result<Option<Arc<dyn Store>>, ServerError> {
     let Some(address) = &config.store_replica else { return Ok(None) };
@@ -141,7 +159,10 @@ pub(crate) fn replica(
     let replica = PostgresReplica::new(&options.url, &options, clock);
     let place = address.to_string();
     let replica = replica.map_err(|source| ServerError::Database { place, source })?;
-    Ok(Some(Arc::new(replica)))
+    Ok(Some(Arc::new(match engine {
+        Engine::Embedded(_) => replica,
+        Engine::Postgres(store) => replica.with_time_of(store),
+    })))
 }
 
 fn embedded_options(config: &Config, directory: &Path) -> rowhouse_store_embedded::Options {
@@ -149,6 +170,7 @@ fn embedded_options(config: &Config, directory: &Path) -> rowhouse_store_embedde
     Options {
         cache_bytes: config.cache_bytes,
         durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Full },
+        ttl_grace: Duration::from_secs(config.ttl_grace_seconds),
         ..Options::new(directory)
     }
 }
@@ -169,6 +191,7 @@ fn postgres_options(
         authorities,
         connections: config.store_connections,
         durability: if config.ephemeral { Durability::Ephemeral } else { Durability::Durable },
+        ttl_grace: Duration::from_secs(config.ttl_grace_seconds),
         ..Options::new("")
     })
 }

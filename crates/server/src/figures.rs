@@ -6,6 +6,7 @@ use rowhouse_env::Clock;
 use rowhouse_http::telemetry::{Exposition, Metrics};
 use rowhouse_store::Store;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Adds what the store and the process have to say to the figures.
 pub(crate) fn observe(metrics: &Metrics, engine: &Engine, clock: &dyn Clock) {
@@ -19,9 +20,11 @@ pub(crate) fn observe(metrics: &Metrics, engine: &Engine, clock: &dyn Clock) {
     match engine {
         Engine::Embedded(store) => observe_store(metrics, name, store, |store, out| {
             embedded(&store.stats(), out);
+            ahead(store.ahead(), out);
         }),
         Engine::Postgres(store) => observe_store(metrics, name, store, |store, out| {
             postgres(store.stats(), out);
+            ahead(store.ahead(), out);
         }),
     }
 }
@@ -43,6 +46,12 @@ fn observe_store<S: Store>(
     });
 }
 
+fn ahead(ahead: Duration, out: &mut Exposition) {
+    let help = "How far the last Timestamp is ahead of the clock of this machine.";
+    let millis = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
+    out.gauge("rowhouse_store_ahead_of_clock_milliseconds", help, millis);
+}
+
 fn embedded(stats: &rowhouse_store_embedded::Stats, out: &mut Exposition) {
     let help = "Size of the database file.";
     out.gauge("rowhouse_store_database_bytes", help, stats.database_bytes);
@@ -54,6 +63,10 @@ fn embedded(stats: &rowhouse_store_embedded::Stats, out: &mut Exposition) {
     let help = "Transactions, each with one fsync.";
     out.counter("rowhouse_store_groups_total", help, stats.groups);
     out.counter("rowhouse_store_commits_total", "Batches that took effect.", stats.commits);
+    out.gauge("rowhouse_store_tables", "Tables of all accounts.", stats.tables);
+    out.gauge("rowhouse_store_queues", "Queues of all accounts.", stats.queues);
+    let help = "Memory of what is known of accounts, tables and queues, about.";
+    out.gauge("rowhouse_store_catalogue_bytes", help, stats.catalogue_bytes);
 }
 
 fn postgres(stats: rowhouse_store_postgres::Stats, out: &mut Exposition) {
@@ -69,4 +82,9 @@ fn postgres(stats: rowhouse_store_postgres::Stats, out: &mut Exposition) {
     let help = "How long the lease on accounts and tables still lasts.";
     let left = u64::try_from(stats.lease_left.as_millis()).unwrap_or(u64::MAX);
     out.gauge("rowhouse_store_lease_left_milliseconds", help, left);
+    let help = "Memory of what is remembered of accounts, tables and queues, about.";
+    out.gauge("rowhouse_store_catalogue_bytes", help, stats.catalogue_bytes as u64);
+    let help = "How far the clock of this machine is from that of the database.";
+    let millis = u64::try_from(stats.clock_offset.as_millis()).unwrap_or(u64::MAX);
+    out.gauge("rowhouse_store_clock_offset_milliseconds", help, millis);
 }

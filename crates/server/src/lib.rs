@@ -36,11 +36,12 @@ pub use error::ServerError;
 pub use keys_held::KeysHeld;
 pub use logging::start as start_logging;
 pub use master_key::MasterKey;
-pub use restore::restore;
+pub use restore::{RestoreChoice, restore};
 pub use rowhouse_service_backup::{
     BackupError, Base, Catalogue, Estimate, Extent, FileError, Header, Progress, Restored, Survey,
-    check_chain,
+    TtlLeftOff, check_chain,
 };
+pub use rowhouse_store::{Table, Ttl};
 pub use rowhouse_store_embedded::{CheckReport, OpenError};
 pub use rowhouse_store_postgres::OpenError as DatabaseError;
 pub use run::{run, run_until_signalled};

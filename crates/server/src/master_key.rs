@@ -16,7 +16,7 @@ pub enum MasterKey {
     None,
     /// The text of the key.
     Text(String),
-    /// A file that holds the text.
+    /// A file that holds the text: one key, or several while one is replaced.
     File(PathBuf),
 }
 
@@ -39,8 +39,8 @@ impl MasterKey {
             "32 bytes in Base64 or hexadecimal; 'head -c 32 /dev/urandom | base64' makes one";
         match self {
             Self::None => Ok(Sealer::unsealed()),
-            Self::Text(text) => match parse(text) {
-                Some(key) => Ok(Sealer::with_master_key(key)),
+            Self::Text(text) => match sealer(text) {
+                Some(sealer) => Ok(sealer),
                 None => refuse(format!("ROWHOUSE_MASTER_KEY must hold {form}")),
             },
             Self::File(path) => {
@@ -51,8 +51,8 @@ impl MasterKey {
                         path.display()
                     ));
                 }
-                match fs::read_to_string(path).map(|text| parse(&text)) {
-                    Ok(Some(key)) => Ok(Sealer::with_master_key(key)),
+                match fs::read_to_string(path).map(|text| sealer(&text)) {
+                    Ok(Some(sealer)) => Ok(sealer),
                     Ok(None) => {
                         refuse(format!("the master key file {} must hold {form}", path.display()))
                     }
@@ -64,6 +64,13 @@ impl MasterKey {
             }
         }
     }
+}
+
+/// The first key seals; those that follow only open, while one is replaced by another.
+fn sealer(text: &str) -> Option<Sealer> {
+    let keys: Vec<_> = text.split_whitespace().map(parse).collect::<Option<_>>()?;
+    let (current, others) = keys.split_first()?;
+    Some(Sealer::with_master_keys(current, others))
 }
 
 /// Hexadecimal first: 64 digits are Base64 too, of 48 bytes.

@@ -2,9 +2,10 @@
 
 use crate::accounts::Known;
 use crate::config::Config;
+use crate::database::DatabaseAddress;
 use crate::master_key::MasterKey;
 use crate::shell::quoted;
-use rowhouse_types::AccountName;
+use rowhouse_types::{AccountName, Network};
 
 /// Most accounts that a note names.
 const NAMES_MAX: usize = 3;
@@ -22,6 +23,15 @@ pub(crate) fn notes(config: &Config, known: &Known) -> Vec<String> {
     if on_network && !config.uses_tls() {
         notes.push("tables and queues are on the network without TLS.".to_owned());
     }
+    if config.trusted_proxies.contains(&Network::EVERY_V4) {
+        notes.push(
+            "every address is believed as a proxy, so that clients can pass for others: name the \
+             proxies with --trusted-proxies."
+                .to_owned(),
+        );
+    }
+    let databases = config.store.iter().chain(&config.store_replica);
+    notes.extend(databases.filter_map(DatabaseAddress::tls_note));
     notes.extend(without_keys(config, known));
     notes.extend(unsealed(config, known));
     notes
@@ -104,6 +114,43 @@ mod tests {
     }
 
     #[test]
+    fn believing_everybody_is_told() {
+        let laptop = Known { development_key: true, accounts: 1, ..Known::default() };
+        let notes = told(&laptop, |config| {
+            config.trusted_proxies = vec![Network::EVERY_V4, Network::EVERY_V6];
+        });
+        assert!(matches!(&notes[..], [note] if note.contains("--trusted-proxies")), "{notes:?}");
+        let some: fn(&mut Config) = |config| config.trusted_proxies = vec!["::1".parse().unwrap()];
+        assert_eq!(told(&laptop, some), [""; 0]);
+    }
+
+    #[test]
+    fn a_database_that_anybody_may_pass_for_is_told() {
+        let known = Known { accounts: 1, ..Known::default() };
+        let told = |url: &str| {
+            let config = Config { store: Some(url.parse().unwrap()), ..Config::default() };
+            notes(&config, &known)
+        };
+        for (url, expected) in [
+            ("postgres://db/shop", "sslmode=verify-full"),
+            ("postgres://db/shop?sslmode=prefer", "sslmode=verify-full"),
+            ("postgres://db/shop?sslmode=disable", "not encrypted"),
+        ] {
+            let notes = told(url);
+            assert!(matches!(&notes[..], [note] if note.contains(expected)), "{url}: {notes:?}");
+        }
+        for url in [
+            "postgres://localhost/shop",
+            "postgres://127.0.0.1/shop?sslmode=disable",
+            "postgres://db/shop?sslmode=require",
+            "postgres://db/shop?sslmode=verify-ca",
+            "postgres://db/shop?sslmode=verify-full",
+        ] {
+            assert_eq!(told(url), [""; 0], "{url}");
+        }
+    }
+
+    #[test]
     fn unsealed_keys_are_told_with_what_seals_them() {
         let sealing: fn(&mut Config) =
             |config| config.master_key = MasterKey::Text("secret".to_owned());
@@ -127,7 +174,7 @@ mod tests {
 
         assert_eq!(
             told(&known(&["shop"]), |config| {
-                config.store = Some("postgres://ann@db/shop".parse().unwrap());
+                config.store = Some("postgres://ann@localhost/shop".parse().unwrap());
             }),
             [
                 "account keys are stored unsealed in the database; start with --master-key-file, then \

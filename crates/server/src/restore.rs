@@ -4,20 +4,34 @@ use crate::backup::{self, verify_backup};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::ServerError;
-use rowhouse_env::{SystemClock, SystemRandom};
-use rowhouse_service_backup::{BackupError, Progress, Restored, Survey, check_chain, unfinished};
+use rowhouse_env::{Clock as _, SystemClock, SystemRandom};
+use rowhouse_service_backup::{
+    BackupError, Progress, Restored, Survey, check_chain, check_times, unfinished,
+};
 use rowhouse_store::Store;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What a restore does only if it is told to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RestoreChoice {
+    /// Restore Timestamps that are ahead of the clock.
+    pub allow_future_timestamps: bool,
+    /// Set the TTL of tables though entities have expired since the backup was taken.
+    pub keep_ttl: bool,
+}
+
 /// Restores a full backup and the incremental ones behind it into the store of the configuration.
 ///
-/// Every file is read whole before anything is changed. What was interrupted goes on when it is called again
+/// Every file is read whole before anything is changed, and refused if its Timestamps are further ahead of the clock than
+/// signatures may be, unless that is allowed. The TTL of a table is left off if entities have expired since the backup was
+/// taken, unless it is to be kept. What was interrupted goes on when it is called again
 /// with the same files; until it is finished no server starts on it.
 pub fn restore(
     config: &Config,
     files: &[PathBuf],
+    RestoreChoice { allow_future_timestamps, keep_ttl }: RestoreChoice,
     mut progress: impl FnMut(&'static str, Progress),
 ) -> Result<(Restored, Vec<Survey>), ServerError> {
     config.check()?;
@@ -26,6 +40,9 @@ pub fn restore(
         surveys.push(verify_backup(file, |done| progress("verified", done))?);
     }
     check_chain(&surveys).map_err(ServerError::Backup)?;
+    if !allow_future_timestamps {
+        check_times(&surveys, SystemClock.now()).map_err(ServerError::Backup)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -34,10 +51,13 @@ pub fn restore(
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let engine = Engine::open_to_fill(config, &config.data, clock, random).await?;
         let open = |index: usize| backup::open(&files[index]).map_err(io::Error::other);
-        let restored = rowhouse_service_backup::restore(engine.store(), &surveys, open, |done| {
-            progress("restored", done);
-        })
-        .await;
+        let expired_by = (!keep_ttl).then(|| SystemClock.now());
+        let store = engine.store();
+        let restored =
+            rowhouse_service_backup::restore(store, &surveys, expired_by, open, |done| {
+                progress("restored", done);
+            })
+            .await;
         let closed = engine.close().await;
         let restored = restored.map_err(|error| explain(config, error))?;
         closed.map(|()| restored)

@@ -17,7 +17,7 @@ use rowhouse_http::telemetry::Metrics;
 use rowhouse_http::{
     Front, FrontConfig, Outbox, QueueHandler, QueueHandlerConfig, TableHandler, TableHandlerConfig,
 };
-use rowhouse_service_account::AccountService;
+use rowhouse_service_account::{AccountLimits, AccountService};
 use rowhouse_service_backup::{BackupService, KeepKeys};
 use rowhouse_service_queue::QueueService;
 use rowhouse_service_table::TableService;
@@ -35,6 +35,8 @@ use tokio::sync::watch;
 const TABLE_FLAGS: [&str; 2] = ["--host", "--table-port"];
 /// What says where queues are served.
 const QUEUE_FLAGS: [&str; 2] = ["--host", "--queue-port"];
+/// How often the file with the admin tokens is looked at.
+const TOKENS_READ_EVERY: Duration = Duration::from_millis(500);
 /// What says where administration is.
 const ADMIN_FLAGS: [&str; 2] = ["--admin-host", "--admin-port"];
 
@@ -67,6 +69,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
             Ok(()) | Err(_) => {}
         }
     }
+    check_files(&config, &SystemRandom)?;
     let place = Place::choose(&config)?;
     if !place.path().exists() {
         check_ports(&config)?;
@@ -95,6 +98,21 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
         let _ = std::fs::remove_file(path);
     }
     outcome.and(closed)
+}
+
+/// A start that will be refused a file must not leave a directory or an account behind. The files are read again
+/// when they are used.
+fn check_files(config: &Config, random: &dyn Random) -> Result<(), ServerError> {
+    config.master_key.sealer(&config.data)?;
+    if let Some(path) = &config.admin_token_file {
+        Tokens::load(path, random)?;
+    }
+    if let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) {
+        Tls::from_files(certificate.clone(), key.clone())?;
+    }
+    config.store_password.read()?;
+    config.store_ca_file.as_deref().map(files::read).transpose()?;
+    Ok(())
 }
 
 /// A start that will be refused a port must not leave a new directory behind.
@@ -151,8 +169,8 @@ impl Place {
 struct Server {
     stop: watch::Sender<bool>,
     listeners: Vec<tokio::task::JoinHandle<()>>,
-    /// Counts the changes that are kept.
-    counter: tokio::task::JoinHandle<()>,
+    /// Counts the changes that are kept, and reads tokens again.
+    background: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Server {
@@ -175,18 +193,24 @@ impl Server {
         let sealer = config.master_key.sealer(place.path())?;
         let store = engine.store();
         restore::refuse_unfinished(config, &*store).await?;
-        let accounts =
-            Arc::new(AccountService::new(Arc::clone(&store), sealer, Arc::clone(&random)));
+        let accounts = AccountService::new(Arc::clone(&store), sealer, Arc::clone(&random));
+        let accounts = Arc::new(accounts.with_limits(AccountLimits {
+            tables: config.max_tables_per_account,
+            queues: config.max_queues_per_account,
+        }));
         let known = seed(config, &accounts).await?;
         let changes = changes::settle(config.keep_changes, &*store).await?;
 
         let (tokens, token_file) = tokens(config, place, &*random)?;
+        let tokens = Arc::new(tokens);
         let tls = tls(config, place, &*clock)?;
         let metrics = Arc::new(Metrics::default());
         observe(&metrics, engine, &*clock);
         let limits = Limits {
             connections: config.max_connections,
             connections_per_address: config.max_connections_per_address,
+            anonymous_per_address: config.max_anonymous_per_address,
+            trusted_proxies: config.trusted_proxies.clone(),
             drain_time: Duration::from_secs(config.drain_seconds),
             ..Limits::default()
         };
@@ -201,6 +225,7 @@ impl Server {
             .with_metrics(metrics.listener("table"));
         let queue = bind(config.queue_address(), tls.clone(), QUEUE_FLAGS)?
             .with_headers(QUEUE_HEADERS_MAX)
+            .with_spelling()
             .with_metrics(metrics.listener("queue"));
         // The token never leaves the machine on loopback, so it needs no certificate there.
         let admin_tls = tls.clone().filter(|_| !config.admin_host.is_loopback());
@@ -220,18 +245,18 @@ impl Server {
             max_requests: config.max_requests,
             max_scans: config.max_scans,
             max_body_bytes: config.max_body_bytes,
-            trust_forwarded: config.trust_forwarded,
+            trusted_proxies: config.trusted_proxies.clone(),
             strict: config.strict,
             public_key: config.public_key(),
             own_hosts: config.host_suffixes.clone(),
         }));
-        let replica = engine::replica(config, Arc::clone(&clock))?;
+        let replica = engine::replica(config, engine, Arc::clone(&clock))?;
         let queues = |store| QueueService::new(store, Arc::clone(&random));
         let table_handler = TableHandler::new(TableHandlerConfig {
             front: Arc::clone(&front),
             tables: TableService::new(Arc::clone(&store)),
             secondary: replica.clone().map(TableService::new),
-            outbox: Outbox { queues: queues(Arc::clone(&store)), port: queue.local_addr().port() },
+            outbox: Outbox { queues: queues(Arc::clone(&store)) },
             stopping: stopped.clone(),
         });
         let queue_handler = QueueHandler::new(QueueHandlerConfig {
@@ -240,7 +265,7 @@ impl Server {
             secondary: replica.map(queues),
         });
         let counter = tokio::spawn(changes::count(Arc::downgrade(&store), &metrics));
-        let remedy = engine.remedy();
+        let asked = engine.clone();
         let owner = Arc::clone(&accounts);
         let keys = KeepKeys::new(move |account| owner.keys_for_backup(account));
         let backups = BackupService::new(Arc::clone(&store), clock, random, keys, VERSION);
@@ -248,11 +273,13 @@ impl Server {
             accounts,
             backups: Arc::new(backups),
             readiness: Arc::new(move || {
-                store.ready().map_err(|error| format!("{error}: {remedy}"))
+                let ready = store.ready();
+                ready.map_err(|error| format!("{error}: {}", asked.remedy()))?;
+                Ok(asked.warning())
             }),
             cluster: cluster_source(engine.clone()),
             metrics,
-            tokens,
+            tokens: Arc::clone(&tokens),
             loopback: config.admin_host.is_loopback(),
             endpoints: Endpoints { table: table_url.clone(), queue: queue_url.clone() },
         };
@@ -261,7 +288,8 @@ impl Server {
             tokio::spawn(queue.serve(Arc::new(queue_handler), stopped.clone())),
             tokio::spawn(admin.serve(Arc::new(admin_handler), stopped)),
         ];
-        let server = Self { stop, listeners, counter };
+        let background = vec![counter, tokio::spawn(keep_reading(tokens))];
+        let server = Self { stop, listeners, background };
         let name = engine.name();
         tracing::info!(
             table = table_url,
@@ -284,6 +312,7 @@ impl Server {
                 .filter(|_| config.tls_self_signed)
                 .map(|tls| tls.certificate_file().to_owned()),
             known,
+            strict: config.strict,
         };
         if let Err(error) = announce(config, started) {
             server.stop().await;
@@ -295,7 +324,9 @@ impl Server {
     /// Tells the listeners to stop and waits until the last connection is gone.
     async fn stop(self) {
         let _ = self.stop.send(true);
-        self.counter.abort();
+        for task in &self.background {
+            task.abort();
+        }
         for listener in self.listeners {
             if let Err(error) = listener.await {
                 tracing::error!(%error, "a listener ended in a panic");
@@ -313,6 +344,17 @@ fn cluster_source(engine: Engine) -> ClusterSource {
             status.map_err(|error| format!("{error}: {}", engine.remedy()))
         })
     })
+}
+
+/// Reads the tokens again when their file has changed, for as long as the server runs.
+async fn keep_reading(tokens: Arc<Tokens>) {
+    loop {
+        tokio::time::sleep(TOKENS_READ_EVERY).await;
+        let tokens = Arc::clone(&tokens);
+        if let Err(error) = tokio::task::spawn_blocking(move || tokens.reload()).await {
+            tracing::error!(%error, "the admin tokens could not be read again");
+        }
+    }
 }
 
 fn tokens(

@@ -7,11 +7,14 @@ use std::collections::HashSet;
 pub const PREFIX: &str = "x-ms-meta-";
 
 /// Why names and values are refused. Each has an error code of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
     /// A header without a name after the prefix.
     #[error("a name is empty")]
-    EmptyName,
+    EmptyName {
+        /// The value of that header.
+        value: Box<str>,
+    },
     /// A name that is no identifier, or stands there twice; a value that is not ASCII.
     #[error("a name or a value has characters that are not permitted")]
     Invalid,
@@ -23,7 +26,8 @@ pub enum MetadataError {
 /// Names and values in the order in which they were given.
 pub type Pairs = Vec<(Box<str>, Box<str>)>;
 
-/// Picks the metadata out of headers, by lower-case names; a value is none if it is not visible ASCII.
+/// Picks the metadata out of headers. Names are known in any case, and keep theirs; a value is none if it is not visible
+/// ASCII.
 ///
 /// A header named like the prefix without its hyphen is some client's mistake, and means nothing.
 pub fn read<'a>(
@@ -33,9 +37,13 @@ pub fn read<'a>(
     let mut known = HashSet::new();
     let mut bytes = 0;
     for (header, value) in headers {
-        let Some(name) = header.strip_prefix(PREFIX) else { continue };
+        let Some((start, name)) = header.split_at_checked(PREFIX.len()) else { continue };
+        if !start.eq_ignore_ascii_case(PREFIX) {
+            continue;
+        }
         if name.is_empty() {
-            return Err(MetadataError::EmptyName);
+            let value = value.unwrap_or_default().trim().into();
+            return Err(MetadataError::EmptyName { value });
         }
         let value = value.ok_or(MetadataError::Invalid)?.trim();
         if !is_identifier(name) || !value.is_ascii() || !known.insert(name.to_ascii_lowercase()) {
@@ -75,8 +83,9 @@ mod tests {
             ("x-ms-meta", "{'val': 'value'}"),
             ("content-type", "x"),
             ("x-ms-meta-_a1", ""),
+            ("X-Ms-Meta-UPPER", "Case"),
         ];
-        assert_eq!(of(&sent), Ok(own(&[("color", "red"), ("_a1", "")])));
+        assert_eq!(of(&sent), Ok(own(&[("color", "red"), ("_a1", ""), ("UPPER", "Case")])));
         let most = "v".repeat(limits::METADATA_BYTES_MAX - 1);
         assert!(of(&[("x-ms-meta-a", &most)]).is_ok());
         assert_eq!(
@@ -86,7 +95,8 @@ mod tests {
         for name in ["x-ms-meta-1a", "x-ms-meta-a-b", "x-ms-meta-a.b", "x-ms-meta-é"] {
             assert_eq!(of(&[(name, "")]), Err(MetadataError::Invalid), "{name}");
         }
-        assert_eq!(of(&[("x-ms-meta-", "")]), Err(MetadataError::EmptyName));
+        let empty = MetadataError::EmptyName { value: "v".into() };
+        assert_eq!(of(&[("x-ms-meta-", "v")]), Err(empty));
         let twice = [("x-ms-meta-a", "1"), ("x-ms-meta-A", "2")];
         assert_eq!(of(&twice), Err(MetadataError::Invalid));
         assert_eq!(read([("x-ms-meta-a", None)].into_iter()), Err(MetadataError::Invalid));

@@ -30,6 +30,14 @@ pub enum XmlError {
     /// An element that must be there is not.
     #[error("a required XML node is missing")]
     MissingNode,
+    /// The id of an access policy of a queue is empty or too long. Azure names the place behind the policy.
+    #[error("the id of a policy is empty or too long")]
+    PolicyId {
+        /// Line of that place, from 1.
+        line: usize,
+        /// Position in the line, from 1.
+        position: usize,
+    },
     /// An element that must not be there is.
     #[error("an XML node is not supported")]
     UnsupportedNode,

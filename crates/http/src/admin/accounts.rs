@@ -5,11 +5,12 @@ use super::answer::{Problem, empty, json};
 use super::body::Response;
 use http::StatusCode;
 use rowhouse_service_account::{
-    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeySlot,
+    AccountError, AccountKey, AccountService, AccountView, DEVELOPMENT_KEY, KeySlot, Resealed,
 };
-use rowhouse_types::AccountName;
-use serde::{Deserialize, Serialize};
+use rowhouse_types::{AccountName, limits};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An account as the API shows it. Keys, and the endpoints that belong beside them in a connection
 /// string, appear only where a call is about keys; how many there are is no secret. A key that a backup left out is `null`.
@@ -130,6 +131,73 @@ pub(super) async fn rotate(
     Ok(json(StatusCode::OK, &body))
 }
 
+/// How many tables and queues an account may have. What was not set for it alone is `default`.
+#[derive(Debug, Serialize)]
+struct LimitsBody<'a> {
+    name: &'a str,
+    tables: LimitBody,
+    queues: LimitBody,
+}
+
+#[derive(Debug, Serialize)]
+struct LimitBody {
+    limit: u64,
+    default: bool,
+}
+
+fn limits_body(account: &AccountView) -> LimitsBody<'_> {
+    let limit = |limit, own: Option<u64>| LimitBody { limit, default: own.is_none() };
+    LimitsBody {
+        name: account.name.as_str(),
+        tables: limit(account.limits.tables, account.own_limits.tables),
+        queues: limit(account.limits.queues, account.own_limits.queues),
+    }
+}
+
+pub(super) async fn limits(
+    service: &AccountService,
+    name: &AccountName,
+) -> Result<Response, Problem> {
+    Ok(json(StatusCode::OK, &limits_body(&*find(service, name).await?)))
+}
+
+/// Changes the limits that the body names: to a number, or with `null` to what the server allows every account.
+pub(super) async fn set_limits(
+    service: &AccountService,
+    name: &AccountName,
+    body: &[u8],
+) -> Result<Response, Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(clippy::option_option, reason = "`null` is not the same as nothing")]
+    struct Form {
+        #[serde(default, deserialize_with = "named")]
+        tables: Option<Option<u64>>,
+        #[serde(default, deserialize_with = "named")]
+        queues: Option<Option<u64>>,
+    }
+    /// Tells `null` from nothing.
+    #[expect(clippy::option_option, reason = "`null` is not the same as nothing")]
+    fn named<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
+        Option::deserialize(from).map(Some)
+    }
+    let Form { tables, queues } = parse(body)?;
+    let account = service.set_limits(name, tables, queues).await.map_err(problem)?;
+    Ok(json(StatusCode::OK, &limits_body(&account)))
+}
+
+/// Seals keys under the current master key for a while, and tells how many accounts are left.
+pub(super) async fn reseal(service: &AccountService) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Body {
+        resealed: usize,
+        remaining: usize,
+    }
+    let within = Duration::from_secs(limits::RESEAL_SECONDS_MAX);
+    let Resealed { resealed, remaining } = service.reseal(within).await.map_err(problem)?;
+    Ok(json(StatusCode::OK, &Body { resealed, remaining }))
+}
+
 /// Keys are counted from 1, as people do.
 pub(super) fn parse_slot(text: &str) -> Option<KeySlot> {
     match text {
@@ -181,7 +249,10 @@ fn parse_key(text: &str) -> Result<AccountKey, Problem> {
     if text == DEVELOPMENT_KEY {
         return Err(Problem::bad("This key is public: everybody has it. Choose another."));
     }
-    AccountKey::from_base64(text).map_err(|_| Problem::bad("A key is text in Base64, not empty."))
+    AccountKey::from_base64(text).map_err(|_| {
+        let least = limits::ACCOUNT_KEY_BYTES_MIN;
+        Problem::bad(format!("A key is text in Base64 of at least {least} bytes."))
+    })
 }
 
 /// The only place where an account error becomes an answer of this listener.
@@ -191,6 +262,7 @@ fn problem(error: AccountError) -> Problem {
         AccountError::NotFound => Problem::NO_ACCOUNT,
         AccountError::Exists => Problem::ACCOUNT_EXISTS,
         AccountError::Busy => Problem::BUSY,
+        AccountError::NoMasterKey => Problem::NO_MASTER_KEY,
         // The admin API asks without a grant, so nothing of it can be denied.
         AccountError::Denied(_) => Problem::unavailable("The account service denied the request."),
         AccountError::Sealed(_) | AccountError::Unavailable(_) | AccountError::Corrupt(_) => {

@@ -44,6 +44,11 @@ impl Problem {
         "AccountExists",
         "There is an account of this name already.",
     );
+    pub(super) const NO_MASTER_KEY: Self = Self::new(
+        StatusCode::CONFLICT,
+        "NoMasterKey",
+        "The server has no master key: start it with --master-key-file.",
+    );
     pub(super) const BODY_TOO_LARGE: Self =
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", "The body is too large.");
     pub(super) const BODY_TOO_SLOW: Self =

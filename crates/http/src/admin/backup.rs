@@ -9,7 +9,7 @@ use rowhouse_service_backup::{
     BackupError, BackupService, Base, Estimate, FileError, RestoredTable, TableChoice, Taking,
     Totals,
 };
-use rowhouse_types::{AccountName, Guid, TableName};
+use rowhouse_types::{AccountName, Guid, TableName, Timestamp};
 use serde::Serialize;
 use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
@@ -86,13 +86,15 @@ struct RestoredBody<'a> {
     resumed: bool,
     indexes: u64,
     indexes_left_out: u64,
+    ttl_left_off: bool,
 }
 
 impl<'a> RestoredBody<'a> {
     fn new(account: &'a AccountName, table: &'a TableName, restored: RestoredTable) -> Self {
-        let RestoredTable { items, changes, resumed, indexes, indexes_left_out } = restored;
+        let RestoredTable { items, changes, resumed, indexes, indexes_left_out, ttl_left_off } =
+            restored;
         let (account, table) = (account.as_str(), table.as_str());
-        Self { account, table, items, changes, resumed, indexes, indexes_left_out }
+        Self { account, table, items, changes, resumed, indexes, indexes_left_out, ttl_left_off }
     }
 }
 
@@ -127,7 +129,7 @@ fn base(uri: &Uri) -> Result<Option<Base>, Problem> {
     }
 }
 
-/// `table=NAME`, and `account=NAME` if it was in another account.
+/// `table=NAME`, `account=NAME` if it was in another account, `allowFutureTimestamps=true` and `keepTtl=true`.
 fn choice(
     into_account: &AccountName,
     into_table: &TableName,
@@ -135,14 +137,25 @@ fn choice(
 ) -> Result<TableChoice, Problem> {
     let wrong =
         "A restore takes 'table', and 'account' if it is another: what it was in the backup.";
-    let [account, table] = parameters(uri, ["account", "table"])?;
+    let names = ["account", "table", "allowFutureTimestamps", "keepTtl"];
+    let [account, table, future, keep_ttl] = parameters(uri, names)?;
+    let is_set = |value: Option<&str>, wrong: &'static str| match value {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Problem::bad(wrong)),
+    };
+    let any_time = is_set(future, "'allowFutureTimestamps' is 'true' or 'false'.")?;
+    let until = any_time.then_some(Timestamp::MAX);
+    // Nothing has expired at the beginning of time.
+    let keep_ttl = is_set(keep_ttl, "'keepTtl' is 'true' or 'false'.")?;
+    let expired_by = keep_ttl.then_some(Timestamp::default());
     let account = account.map_or_else(|| Ok(into_account.clone()), str::parse);
     let table = table.and_then(|table| table.parse().ok());
     let (Ok(from_account), Some(from_table)) = (account, table) else {
         return Err(Problem::bad(wrong));
     };
     let (into_account, into_table) = (into_account.clone(), into_table.clone());
-    Ok(TableChoice { from_account, from_table, into_account, into_table })
+    Ok(TableChoice { from_account, from_table, into_account, into_table, until, expired_by })
 }
 
 /// The values of these parameters. None of them needs to be encoded.
@@ -176,10 +189,11 @@ fn problem(error: &BackupError) -> Problem {
         E::TakenOver(_) => with(StatusCode::CONFLICT, "TakenOver"),
         E::NotEmpty | E::OtherRestore { .. } => with(StatusCode::CONFLICT, "NotEmpty"),
         E::File(FileError::Io(_)) => Problem::bad("The body ended early."),
+        E::FutureTimestamp { .. } => with(StatusCode::BAD_REQUEST, "FutureTimestamp"),
         E::File(_) | E::NotFull { .. } | E::Chain { .. } | E::OtherOrigin { .. } | E::Changed => {
             with(StatusCode::BAD_REQUEST, "BadBackup")
         }
-        E::Sink(_) => with(StatusCode::SERVICE_UNAVAILABLE, "NotTaken"),
+        E::Sink(_) | E::SlowReader { .. } => with(StatusCode::SERVICE_UNAVAILABLE, "NotTaken"),
         E::Store(_) | E::LeftOver { .. } | E::Halted { .. } => {
             tracing::error!(%error, "backup or restore failed");
             with(StatusCode::SERVICE_UNAVAILABLE, "Unavailable")
@@ -201,13 +215,19 @@ mod tests {
 
     #[test]
     fn indexes_that_were_left_out_are_told() {
-        let restored =
-            RestoredTable { items: 5, changes: 2, resumed: false, indexes: 3, indexes_left_out: 1 };
+        let restored = RestoredTable {
+            items: 5,
+            changes: 2,
+            resumed: false,
+            indexes: 3,
+            indexes_left_out: 1,
+            ttl_left_off: true,
+        };
         let (account, table) = ("shop".parse().unwrap(), "Old".parse().unwrap());
         let body = serde_json::to_value(RestoredBody::new(&account, &table, restored)).unwrap();
         let expected = serde_json::json!({
             "account": "shop", "table": "Old", "items": 5, "changes": 2, "resumed": false,
-            "indexes": 3, "indexesLeftOut": 1,
+            "indexes": 3, "indexesLeftOut": 1, "ttlLeftOff": true,
         });
         assert_eq!(body, expected);
     }

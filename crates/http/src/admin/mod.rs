@@ -19,6 +19,7 @@ pub use body::AdminBody;
 pub use cluster::{ClusterAnswer, ClusterSource};
 pub use token::{Scope, TokenError, Tokens};
 
+use crate::listener::admission;
 use crate::telemetry::Metrics;
 use crate::{Handler, Peer, Request};
 use answer::{Problem, text};
@@ -36,8 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use token::Bearer;
 
-/// Whether the store takes writes; if not, a sentence that says why.
-pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Whether the store takes writes; if not, a sentence that says why. If so, perhaps a sentence about what is wrong all the same.
+pub type Readiness = Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
 
 /// URLs of the services; an account follows as a segment of the path.
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ pub struct Admin {
     /// Shown by `/metrics`.
     pub metrics: Arc<Metrics>,
     /// Who may do what.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     /// Whether the listener can only be reached from this machine.
     pub loopback: bool,
     /// Where the services are, for connection strings.
@@ -105,8 +106,11 @@ enum Call {
     CreateAccount,
     ShowAccount(AccountName),
     RemoveAccount(AccountName),
+    ShowLimits(AccountName),
+    SetLimits(AccountName),
     ShowKeys(AccountName),
     RotateKey(AccountName, KeySlot),
+    Reseal,
     ShowCluster,
     TakeBackup,
     RestoreTable(AccountName, TableName),
@@ -116,9 +120,14 @@ impl Call {
     /// What a token needs for it.
     fn scope(&self) -> Scope {
         match self {
-            Self::ListAccounts | Self::ShowAccount(_) | Self::ShowCluster => Scope::Read,
-            Self::CreateAccount | Self::RemoveAccount(_) | Self::RestoreTable(..) => Scope::Operate,
-            Self::ShowKeys(_) | Self::RotateKey(..) => Scope::Keys,
+            Self::ListAccounts | Self::ShowAccount(_) | Self::ShowLimits(_) | Self::ShowCluster => {
+                Scope::Read
+            }
+            Self::CreateAccount
+            | Self::RemoveAccount(_)
+            | Self::SetLimits(_)
+            | Self::RestoreTable(..) => Scope::Operate,
+            Self::ShowKeys(_) | Self::RotateKey(..) | Self::Reseal => Scope::Keys,
             Self::TakeBackup => Scope::Backup,
         }
     }
@@ -130,8 +139,11 @@ impl Call {
             Self::CreateAccount => "account.create",
             Self::ShowAccount(_) => "account.show",
             Self::RemoveAccount(_) => "account.remove",
+            Self::ShowLimits(_) => "account.limits",
+            Self::SetLimits(_) => "account.set-limits",
             Self::ShowKeys(_) => "account.keys",
             Self::RotateKey(..) => "account.rotate",
+            Self::Reseal => "account.reseal",
             Self::ShowCluster => "cluster.show",
             Self::TakeBackup => "backup.take",
             Self::RestoreTable(..) => "table.restore",
@@ -149,9 +161,15 @@ impl Call {
     /// The account that the target names.
     fn account(&self) -> Option<&AccountName> {
         match self {
-            Self::ListAccounts | Self::CreateAccount | Self::ShowCluster | Self::TakeBackup => None,
+            Self::ListAccounts
+            | Self::CreateAccount
+            | Self::Reseal
+            | Self::ShowCluster
+            | Self::TakeBackup => None,
             Self::ShowAccount(name)
             | Self::RemoveAccount(name)
+            | Self::ShowLimits(name)
+            | Self::SetLimits(name)
             | Self::ShowKeys(name)
             | Self::RotateKey(name, _)
             | Self::RestoreTable(name, _) => Some(name),
@@ -172,6 +190,10 @@ impl Admin {
         self.check_way_in(&request, peer)?;
         let action = route(request.method(), request.uri().path());
         let bearer = self.bearer(&request);
+        let bearer = bearer.as_deref();
+        if bearer.is_some() {
+            admission::authenticated(request.extensions());
+        }
         match action {
             // What is asked for is nobody's business who may not ask.
             Err(problem) if self.loopback || bearer.is_some() => Err(problem),
@@ -200,7 +222,7 @@ impl Admin {
         if peer.tls { Ok(()) } else { Err(Problem::TLS) }
     }
 
-    fn bearer(&self, request: &Request) -> Option<&Bearer> {
+    fn bearer(&self, request: &Request) -> Option<Arc<Bearer>> {
         let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, token) = value.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
@@ -216,7 +238,10 @@ impl Admin {
                 text(StatusCode::OK, kind, self.metrics.render())
             }
             Action::Ready => match (self.readiness)() {
-                Ok(()) => text(StatusCode::OK, answer::PLAIN, "ready\n".to_owned()),
+                Ok(None) => text(StatusCode::OK, answer::PLAIN, "ready\n".to_owned()),
+                Ok(Some(warning)) => {
+                    text(StatusCode::OK, answer::PLAIN, format!("ready\nwarning: {warning}\n"))
+                }
                 Err(reason) => {
                     text(StatusCode::SERVICE_UNAVAILABLE, answer::PLAIN, format!("{reason}\n"))
                 }
@@ -261,6 +286,12 @@ impl Admin {
             Call::ShowAccount(name) => accounts::show(&self.accounts, name).await,
             Call::ShowKeys(name) => accounts::keys(&self.accounts, name, &self.endpoints).await,
             Call::RemoveAccount(name) => accounts::remove(&self.accounts, name).await,
+            Call::ShowLimits(name) => accounts::limits(&self.accounts, name).await,
+            Call::SetLimits(name) => {
+                let body = body(request).await?;
+                accounts::set_limits(&self.accounts, name, &body).await
+            }
+            Call::Reseal => accounts::reseal(&self.accounts).await,
             Call::ShowCluster => cluster::show(&self.cluster).await,
             Call::RotateKey(name, slot) => {
                 let body = body(request).await?;
@@ -292,11 +323,16 @@ fn route(method: &Method, path: &str) -> Result<Action, Problem> {
         ["v1", "accounts", name] if method == Method::DELETE => {
             Action::Api(Call::RemoveAccount(account(name)?))
         }
+        ["v1", "accounts", name, "limits"] if get => Action::Api(Call::ShowLimits(account(name)?)),
+        ["v1", "accounts", name, "limits"] if method == Method::PATCH => {
+            Action::Api(Call::SetLimits(account(name)?))
+        }
         ["v1", "accounts", name, "keys"] if get => Action::Api(Call::ShowKeys(account(name)?)),
         ["v1", "accounts", name, "keys", slot, "rotate"] if method == Method::POST => {
             let slot = accounts::parse_slot(slot).ok_or(Problem::NOT_FOUND)?;
             Action::Api(Call::RotateKey(account(name)?, slot))
         }
+        ["v1", "master-key", "reseal"] if method == Method::POST => Action::Api(Call::Reseal),
         ["v1", "cluster"] if get => Action::Api(Call::ShowCluster),
         ["v1", "accounts", name, "tables", table, "restore"] if method == Method::POST => {
             let table =
@@ -307,7 +343,8 @@ fn route(method: &Method, path: &str) -> Result<Action, Problem> {
         ["healthz" | "readyz" | "metrics"]
         | ["v1", "accounts" | "backup" | "cluster"]
         | ["v1", "accounts", _]
-        | ["v1", "accounts", _, "keys"]
+        | ["v1", "master-key", "reseal"]
+        | ["v1", "accounts", _, "keys" | "limits"]
         | ["v1", "accounts", _, "keys", _, "rotate"]
         | ["v1", "accounts", _, "tables", _, "restore"] => return Err(Problem::METHOD),
         _ => return Err(Problem::NOT_FOUND),

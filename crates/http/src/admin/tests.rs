@@ -30,6 +30,7 @@ struct Running {
     address: std::net::SocketAddr,
     store: Arc<ModelStore>,
     ready: Arc<AtomicBool>,
+    warning: Arc<AtomicBool>,
     _stop: watch::Sender<bool>,
 }
 
@@ -48,6 +49,8 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
     std::fs::write(&file, lines).unwrap();
     let ready = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&ready);
+    let warning = Arc::new(AtomicBool::new(false));
+    let off = Arc::clone(&warning);
     let clock = Arc::new(SimulatedClock::new(Timestamp::EDM_MIN));
     let store = Arc::new(ModelStore::new(Arc::<SimulatedClock>::clone(&clock)));
     let accounts = AccountService::new(
@@ -67,11 +70,14 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
             "test",
         )),
         readiness: Arc::new(move || {
-            if asked.load(SeqCst) { Ok(()) } else { Err("the disk is full".to_owned()) }
+            if !asked.load(SeqCst) {
+                return Err("the disk is full".to_owned());
+            }
+            Ok(off.load(SeqCst).then(|| "the clock is wrong".to_owned()))
         }),
         cluster: Arc::new(|| Box::pin(std::future::ready(Ok(hot_cluster())))),
         metrics: Arc::default(),
-        tokens: Tokens::load(&file, &SeededRandom::new(1)).unwrap(),
+        tokens: Arc::new(Tokens::load(&file, &SeededRandom::new(1)).unwrap()),
         loopback,
         endpoints: Endpoints {
             table: "http://127.0.0.1:10002".to_owned(),
@@ -82,7 +88,7 @@ fn start_within(loopback: bool, tls: Option<Tls>, limits: Limits) -> Running {
     let address = listener.local_addr();
     let (stop, shutdown) = watch::channel(false);
     tokio::spawn(listener.serve(Arc::new(admin), shutdown));
-    Running { address, store, ready, _stop: stop }
+    Running { address, store, ready, warning, _stop: stop }
 }
 
 /// Two nodes with four shards, one of which is busy.
@@ -158,6 +164,9 @@ async fn probes_are_open_on_loopback() {
     let host = "host: 127.0.0.1:10003\r\n";
     assert_eq!(server.send("GET", "/healthz", host, "").await, (200, "ok\n".to_owned()));
     assert_eq!(server.send("GET", "/readyz", host, "").await, (200, "ready\n".to_owned()));
+    server.warning.store(true, SeqCst);
+    let warned = (200, "ready\nwarning: the clock is wrong\n".to_owned());
+    assert_eq!(server.send("GET", "/readyz", host, "").await, warned);
     let (status, figures) = server.send("GET", "/metrics", host, "").await;
     assert!(status == 200 && figures.contains("# TYPE rowhouse_requests_total counter"));
     server.ready.store(false, SeqCst);
@@ -300,8 +309,14 @@ async fn accounts_live() {
     assert_eq!((status, &rotated["slot"]), (200, &json!(2)), "{rotated}");
     let (_, shown) = server.call(KEYS, "GET", "/v1/accounts/shop/keys", "").await;
     assert_eq!(shown["keys"], json!([shop["keys"][0], rotated["key"]]), "the other stays");
-    let (_, rotated) = server.call(KEYS, "POST", path, r#"{"key":"c2VjcmV0"}"#).await;
-    assert_eq!(rotated["key"], "c2VjcmV0");
+    let key = format!("{}A=", "S".repeat(42));
+    let chosen = json!({ "key": key }).to_string();
+    let (_, rotated) = server.call(KEYS, "POST", path, &chosen).await;
+    assert_eq!(rotated["key"], key);
+    assert_eq!(server.call(KEYS, "POST", path, r#"{"key":"c2VjcmV0"}"#).await.0, 400, "short");
+    let (status, answer) = server.call(KEYS, "POST", "/v1/master-key/reseal", "").await;
+    assert_eq!((status, &answer["error"]["code"]), (409, &json!("NoMasterKey")));
+    assert_eq!(server.call(OPERATE, "POST", "/v1/master-key/reseal", "").await.0, 403);
 
     assert_eq!(server.call(OPERATE, "DELETE", "/v1/accounts/shop", "").await.0, 204);
     assert_eq!(server.call(OPERATE, "DELETE", "/v1/accounts/shop", "").await.0, 404);
@@ -327,11 +342,12 @@ async fn creating_is_not_handling_keys() {
     let server = start(true);
     let (status, shop) = server.call(OPERATE, "POST", "/v1/accounts", r#"{"name":"shop"}"#).await;
     assert_eq!((status, shop.get("keys")), (201, None));
-    let chosen = r#"{"name":"mine","keys":["YQ==","Yg=="]}"#;
-    assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", chosen).await.0, 403);
-    let (status, mine) = server.call(ALL, "POST", "/v1/accounts", chosen).await;
-    assert_eq!((status, &mine["keys"]), (201, &json!(["YQ==", "Yg=="])));
-    let public = json!({ "name": "open", "keys": ["YQ==", DEVELOPMENT_KEY] }).to_string();
+    let keys = ["A", "B"].map(|letter| format!("{}A=", letter.repeat(42)));
+    let chosen = json!({ "name": "mine", "keys": keys }).to_string();
+    assert_eq!(server.call(OPERATE, "POST", "/v1/accounts", &chosen).await.0, 403);
+    let (status, mine) = server.call(ALL, "POST", "/v1/accounts", &chosen).await;
+    assert_eq!((status, &mine["keys"]), (201, &json!(keys)));
+    let public = json!({ "name": "open", "keys": [keys[0], DEVELOPMENT_KEY] }).to_string();
     assert_eq!(server.call(ALL, "POST", "/v1/accounts", &public).await.0, 400, "everybody has it");
 }
 
@@ -339,12 +355,16 @@ async fn creating_is_not_handling_keys() {
 async fn bad_requests_are_told_apart() {
     let server = start(true);
     let large = format!(r#"{{"name":"{}"}}"#, "a".repeat(limits::ADMIN_BODY_BYTES_MAX));
+    // 31 bytes are one too few.
+    let key = format!("{}==", "A".repeat(42));
+    let short = format!(r#"{{"name":"good","keys":["{key}","{key}"]}}"#);
     let cases = [
         ("POST", "/v1/accounts", "", 400),
         ("POST", "/v1/accounts", "{", 400),
         ("POST", "/v1/accounts", r#"{"name":"UPPER"}"#, 400),
         ("POST", "/v1/accounts", r#"{"name":"good","more":1}"#, 400),
         ("POST", "/v1/accounts", r#"{"name":"good","keys":["?","YQ=="]}"#, 400),
+        ("POST", "/v1/accounts", short.as_str(), 400),
         ("POST", "/v1/accounts", large.as_str(), 413),
         ("POST", "/v1/accounts/good/keys/3/rotate", "", 404),
         ("GET", "/v1/accounts/NOT-A-NAME", "", 404),
@@ -413,6 +433,7 @@ async fn a_backup_goes_out_and_a_table_comes_back() {
         "indexes": 0,
         "indexesLeftOut": 0,
         "resumed": false,
+        "ttlLeftOff": false,
     });
     assert_eq!((status, body), (200, expected));
     let new = server.store.table(shop.id, &"new".parse().unwrap()).await.unwrap();

@@ -10,6 +10,7 @@ use rowhouse_types::limits;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// What a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +74,14 @@ pub enum TokenError {
     },
 }
 
-/// All tokens that are valid.
+/// All tokens that are valid: those in a file, as it was when it could last be used.
 #[derive(Debug)]
 pub struct Tokens {
+    path: PathBuf,
     key: hmac::Key,
-    bearers: Vec<Bearer>,
+    bearers: RwLock<Vec<Arc<Bearer>>>,
+    /// Digest of what the file held when it was last read; none if it could not be read.
+    seen: Mutex<Option<Vec<u8>>>,
 }
 
 /// Somebody who sent a valid token.
@@ -102,12 +106,28 @@ impl Bearer {
 impl Tokens {
     /// Reads a file.
     pub fn load(path: &Path, random: &dyn Random) -> Result<Self, TokenError> {
-        let text = fs::read_to_string(path).map_err(|source| TokenError::File {
-            doing: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text, path, random)
+        Self::parse(&read(path)?, path, random)
+    }
+
+    /// Reads the file again if it has changed. What cannot be used is logged, once, and changes nothing.
+    pub fn reload(&self) {
+        let text = read(&self.path);
+        let digest = text.as_ref().ok().map(|text| digest_of(text));
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if *seen == digest {
+                return;
+            }
+            *seen = digest;
+        }
+        match text.and_then(|text| parse_file(&self.key, &text, &self.path)) {
+            Ok(bearers) => {
+                let file = self.path.display();
+                tracing::info!(target: "audit", tokens = bearers.len(), %file, "admin tokens read again");
+                *self.bearers.write().unwrap_or_else(PoisonError::into_inner) = bearers;
+            }
+            Err(error) => tracing::error!(%error, "the admin tokens stay as they were"),
+        }
     }
 
     /// Reads a file, after making one with a new token that only its owner can read if there is
@@ -126,37 +146,53 @@ impl Tokens {
         let mut secret = [0; 32];
         random.fill(&mut secret);
         let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
-        let mut bearers = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (token, scopes) = parse_line(line).map_err(|offence| TokenError::Line {
-                path: path.to_owned(),
-                line: index + 1,
-                offence,
-            })?;
-            let hash = digest::digest(&digest::SHA256, token.as_bytes());
-            bearers.push(Bearer {
-                tag: hmac::sign(&key, token.as_bytes()),
-                scopes,
-                fingerprint: hex(&hash.as_ref()[..4]),
-            });
-        }
-        if bearers.is_empty() {
-            return Err(TokenError::Empty { path: path.to_owned() });
-        }
-        Ok(Self { key, bearers })
+        let bearers = RwLock::new(parse_file(&key, text, path)?);
+        let seen = Mutex::new(Some(digest_of(text)));
+        Ok(Self { path: path.to_owned(), key, bearers, seen })
     }
 
     /// Who sent this token. Takes as long for a wrong token as for a right one in its place.
-    pub(super) fn find(&self, token: &str) -> Option<&Bearer> {
-        self.bearers.iter().fold(None, |found, bearer| {
+    pub(super) fn find(&self, token: &str) -> Option<Arc<Bearer>> {
+        let bearers = self.bearers.read().unwrap_or_else(PoisonError::into_inner);
+        let found = bearers.iter().fold(None, |found, bearer| {
             let equal = hmac::verify(&self.key, token.as_bytes(), bearer.tag.as_ref()).is_ok();
             if equal { Some(bearer) } else { found }
-        })
+        });
+        found.cloned()
     }
+}
+
+fn read(path: &Path) -> Result<String, TokenError> {
+    fs::read_to_string(path).map_err(|source| TokenError::File {
+        doing: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn digest_of(text: &str) -> Vec<u8> {
+    digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec()
+}
+
+fn parse_file(key: &hmac::Key, text: &str, path: &Path) -> Result<Vec<Arc<Bearer>>, TokenError> {
+    let mut bearers = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (token, scopes) = parse_line(line).map_err(|offence| TokenError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            offence,
+        })?;
+        bearers.push(Arc::new(Bearer {
+            tag: hmac::sign(key, token.as_bytes()),
+            scopes,
+            fingerprint: hex(&digest_of(token)[..4]),
+        }));
+    }
+    if bearers.is_empty() { Err(TokenError::Empty { path: path.to_owned() }) } else { Ok(bearers) }
 }
 
 fn parse_line(line: &str) -> Result<(&str, Vec<Scope>), &'static str> {
@@ -268,6 +304,33 @@ mod tests {
         }
         let nowhere = directory.path().join("absent/admin-token");
         assert!(Tokens::load_or_create(&nowhere, &SeededRandom::new(3)).is_err());
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_broken_one_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let (old, new) = ("old-token-0123456789", "new-token-0123456789");
+        fs::write(&path, old).unwrap();
+        let tokens = Tokens::load(&path, &SeededRandom::new(1)).unwrap();
+        let valid = || [old, new].map(|token| tokens.find(token).is_some());
+        tokens.reload();
+        assert_eq!(valid(), [true, false]);
+        fs::write(&path, format!("{new} read")).unwrap();
+        tokens.reload();
+        assert_eq!(valid(), [false, true]);
+        assert!(!tokens.find(new).unwrap().may(Scope::Keys), "scopes are those of the file");
+        for broken in ["", "short", "new-token-0123456789 root"] {
+            fs::write(&path, broken).unwrap();
+            tokens.reload();
+            assert_eq!(valid(), [false, true], "{broken:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        tokens.reload();
+        assert_eq!(valid(), [false, true]);
+        fs::write(&path, format!("{old}\n{new}")).unwrap();
+        tokens.reload();
+        assert_eq!(valid(), [true, true]);
     }
 
     proptest! {

@@ -20,6 +20,9 @@ use rowhouse_wire::uri::parse_queue_resource;
 use rowhouse_wire::version::ApiVersion;
 use std::sync::{Arc, LazyLock};
 
+/// Why a request without a signature is refused by versions that know no challenge.
+pub(crate) const NOT_ACCEPTABLE: &str = "no acceptable credentials";
+
 /// What authentication depends on beside the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Authenticator {
@@ -54,16 +57,18 @@ pub(crate) fn guard(
     origin: Option<&str>,
     extra_hosts: &[String],
 ) -> Result<(), Refusal> {
-    if !account.keys.iter().flatten().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice()) {
-        return Ok(());
-    }
     match public_key {
-        PublicKey::Refused => Err(Refusal::PublicKey),
-        PublicKey::Guarded => {
+        PublicKey::Guarded if has_public_key(account) => {
             guard_from_pages(account.properties_of(service), host, origin, extra_hosts)
         }
-        PublicKey::Accepted => Ok(()),
+        // Where it is refused, the account is not even found.
+        PublicKey::Refused | PublicKey::Guarded | PublicKey::Accepted => Ok(()),
     }
+}
+
+/// Whether the key that everybody knows opens the account.
+pub(crate) fn has_public_key(account: &AccountView) -> bool {
+    account.keys.iter().flatten().any(|key| key.as_bytes() == PUBLIC_KEY.as_slice())
 }
 
 /// Keeps web pages of strangers away.
@@ -232,8 +237,13 @@ impl Authenticator {
                 Ok(signature.grant(&terms))
             }
             // Older versions know no challenge.
+            Credentials::Anonymous
+                if S::KIND == Kind::Queue && version < ApiVersion::V2020_12_06 =>
+            {
+                Err(Refusal::Anonymous.into())
+            }
             Credentials::Bearer | Credentials::Anonymous if version < ApiVersion::V2020_12_06 => {
-                Err(wrong(AuthError::Failed("no acceptable credentials")).into())
+                Err(wrong(AuthError::Failed(NOT_ACCEPTABLE)).into())
             }
             Credentials::Bearer => Err(wrong(AuthError::BearerNotSupported).into()),
             Credentials::Anonymous => Err(wrong(AuthError::NoCredentials).into()),
@@ -253,12 +263,21 @@ impl Authenticator {
         match (S::KIND, error, terms) {
             (Kind::Queue, AuthError::Failed(reason), _) => Some(reason.to_owned()),
             (Kind::Queue, AuthError::TimeFrame, Some(terms)) => {
-                let start = terms.start.map(Timestamp::rfc1123).unwrap_or_default();
-                let (expiry, now) = (terms.expiry.rfc1123(), self.now.rfc1123());
-                Some(format!(
-                    "Signature not valid in the specified time frame: Start [{start}] - Expiry \
-                     [{expiry}] - Current [{now}]"
-                ))
+                // A signature that does not say when it starts does so when it is used.
+                let start = terms.start.unwrap_or(self.now);
+                let ended = terms.expiry <= start;
+                let (start, expiry) = (start.rfc1123(), terms.expiry.rfc1123());
+                let now = self.now.rfc1123();
+                Some(if ended {
+                    format!(
+                        "Signed expiry time [{expiry}] must be after signed start time [{start}]"
+                    )
+                } else {
+                    format!(
+                        "Signature not valid in the specified time frame: Start [{start}] - \
+                         Expiry [{expiry}] - Current [{now}]"
+                    )
+                })
             }
             _ => None,
         }

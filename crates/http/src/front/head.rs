@@ -1,5 +1,6 @@
 //! The part of a request before its body: of an HTTP request, or of an operation inside a batch.
 
+use crate::listener::spelling::Spelling;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use rowhouse_wire::batch::Part;
@@ -21,6 +22,8 @@ pub(crate) struct Head<'a> {
     pub(crate) query: Query,
     /// By name.
     pub(crate) headers: Headers<'a>,
+    /// How the names of metadata headers are spelled, if not in lower case.
+    pub(crate) spelling: Option<&'a Spelling>,
 }
 
 /// Where headers are looked up.

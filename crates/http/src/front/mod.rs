@@ -1,6 +1,6 @@
 //! The way of every request to a service, up to the point where the services differ, and that of its answer.
 //!
-//! A request is answered in this order, and the first complaint is the answer: account, cross-origin preflight, credentials,
+//! A request is answered in this order, and the first complaint is the answer: cross-origin preflight, credentials,
 //! version; then the service has its say. One [`Front`] serves all services of a server: what it limits, it limits for all of
 //! them together.
 
@@ -10,17 +10,21 @@ pub(crate) mod answer;
 pub(crate) mod authenticate;
 pub(crate) mod body;
 mod cors;
+pub(crate) mod denial;
 pub(crate) mod head;
+mod proxies;
 pub(crate) mod refusal;
 pub(crate) mod reply;
 pub(crate) mod shares;
 
+use crate::listener::{admission as connections, spelling};
 use crate::telemetry::Metrics;
 use crate::{Peer, Request};
 use address::Address;
 use admission::Admission;
 use answer::{AnswerBody, Content};
 use authenticate::Authenticator;
+use denial::{Denial, Sampler};
 use head::{CLIENT_REQUEST_ID, Head, Headers, VERSION};
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, HeaderName,
@@ -32,10 +36,10 @@ use refusal::Refusal;
 use reply::Reply;
 use rowhouse_env::{Clock, Random};
 use rowhouse_service_account::{AccountId, AccountService, AccountView};
-use rowhouse_types::{Grant, Service as Kind, ServiceProperties, StoredPolicy, Timestamp};
+use rowhouse_types::{Grant, Network, Service as Kind, ServiceProperties, StoredPolicy, Timestamp};
 use rowhouse_wire::uri::Query;
 use rowhouse_wire::version::ApiVersion;
-use std::net::{IpAddr, SocketAddr};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -67,8 +71,8 @@ pub struct FrontConfig {
     pub max_scans: usize,
     /// Bytes of requests held at once, and of answers.
     pub max_body_bytes: usize,
-    /// Believe `X-Forwarded-For` and `X-Forwarded-Proto`: only behind a proxy that sets them.
-    pub trust_forwarded: bool,
+    /// Whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<Network>,
     /// No extensions: what the original does not know is answered as it answers that.
     pub strict: bool,
     /// What becomes of requests to an account whose key is public.
@@ -96,6 +100,7 @@ pub struct Front {
     pub(crate) admission: Admission,
     bodies: body::Budget,
     answers: body::Budget,
+    denials: Sampler,
 }
 
 /// A service behind the front: what it does with a request that may come in, and how it says that it failed.
@@ -170,6 +175,8 @@ pub(crate) struct Progress {
     expects: bool,
     /// Room for the answer, where it must be there before anything is done.
     reserved: Option<body::Reserved>,
+    /// Why the account that was addressed counts as absent, for the log: the caller must not tell it from a wrong key.
+    absent: Option<Denial>,
 }
 
 impl Progress {
@@ -182,6 +189,7 @@ impl Progress {
             changes: false,
             expects: parts.headers.contains_key(http::header::EXPECT),
             reserved: None,
+            absent: None,
         }
     }
 }
@@ -192,7 +200,7 @@ impl Front {
         let admission = Admission::new(config.max_requests, config.max_scans);
         let budget = || body::Budget::new(config.max_body_bytes, config.max_requests);
         let (bodies, answers) = (budget(), budget());
-        Self { config, admission, bodies, answers }
+        Self { config, admission, bodies, answers, denials: Sampler::default() }
     }
 
     /// Answers one request to a service.
@@ -208,7 +216,7 @@ impl Front {
         let request_id = str::from_utf8(&request_id).expect("digits and hyphens only");
         let (parts, mut body) = request.into_parts();
         let mut progress = Progress::new(&parts);
-        let peer = self.forwarded(&parts.headers, peer);
+        let peer = proxies::client(&self.config.trusted_proxies, &parts.headers, peer);
         let outcome = match self.enter(service, &parts, peer, now, request_id, &mut progress).await
         {
             Ok(Entered::Visit(visit)) => service.answer(*visit, &mut body, &mut progress).await,
@@ -238,6 +246,10 @@ impl Front {
                 let mut reply = service.failed(&failure, &told);
                 if !reusable {
                     reply.push("Connection", "close");
+                }
+                if let Some(denial) = S::refusal(&failure).and_then(Denial::of) {
+                    let denial = progress.absent.unwrap_or(denial);
+                    self.denied::<S>(denial, &parts, peer, request_id, now);
                 }
                 let at_door = S::refusal(&failure).is_some_and(Refusal::is_authentication);
                 if reply.status == http::StatusCode::UNAUTHORIZED {
@@ -311,28 +323,38 @@ impl Front {
             path: address.path,
             query,
             headers: Headers::Outer(&parts.headers),
+            spelling: parts.extensions.get(),
         };
         let authenticator = Authenticator { now, skew_seconds: config.clock_skew_seconds, peer };
         let version = version(&head);
         let assumed = version.as_ref().copied().unwrap_or(ApiVersion::DEFAULT);
-        let Some(account) = authenticate::find_account(&config.accounts, &address).await? else {
-            return Err(match S::KIND {
-                Kind::Table => Refusal::UnknownAccount.into(),
-                // Its clients are told what a signature should have been made of: strangers are told it too.
-                Kind::Queue => authenticator.stranger(service, &address, &head, assumed).await,
-            });
+        let account = authenticate::find_account(&config.accounts, &address).await?;
+        let refused = config.public_key == PublicKey::Refused;
+        let (account, absent) = match account {
+            None => (None, Some(Denial::UnknownAccount)),
+            Some(account) if refused && authenticate::has_public_key(&account) => {
+                (None, Some(Denial::PublicKey))
+            }
+            Some(account) => (Some(account), None),
         };
+        // From here to the grant an account that is absent is answered as one that is there, without rules and with other
+        // keys than the caller has: strangers must not learn which accounts exist.
         if head.method == "OPTIONS" {
             progress.operation = "Preflight";
-            let reply = preflight(&head, account.properties_of(S::KIND))?;
+            let reply = preflight(&head, account.as_deref().map(|it| it.properties_of(S::KIND)))?;
             return Ok(Entered::Preflight(reply));
         }
-        progress.account = Some(Arc::clone(&account));
         progress.version = version.as_ref().ok().copied();
+        let Some(account) = account else {
+            progress.absent = absent;
+            return Err(authenticator.stranger(service, &address, &head, assumed).await);
+        };
+        progress.account = Some(Arc::clone(&account));
+        let grant = authenticator.grant(service, &account, &address, &head, assumed).await?;
         let origin = head.headers.get(&ORIGIN);
         let hosts = &config.own_hosts;
         authenticate::guard(config.public_key, &account, S::KIND, host, origin, hosts)?;
-        let grant = authenticator.grant(service, &account, &address, &head, assumed).await?;
+        connections::authenticated(&parts.extensions);
         let version = version?;
         if let Some(error) = query_error {
             return Err(Refusal::from(error).into());
@@ -395,23 +417,18 @@ impl Front {
         Ok(())
     }
 
-    /// The client behind a proxy, if the proxy is to be believed.
-    fn forwarded(&self, headers: &http::HeaderMap, peer: Peer) -> Peer {
-        if !self.config.trust_forwarded {
-            return peer;
-        }
-        // The last line and the last entry are the proxy's own; those before may be the client's.
-        let text = |name: &str| {
-            headers.get_all(name).iter().next_back().and_then(|value| value.to_str().ok())
-        };
-        let address = text("x-forwarded-for")
-            .and_then(|list| list.rsplit(',').next())
-            .and_then(|address| address.trim().parse::<IpAddr>().ok())
-            .map_or(peer.addr, |ip| SocketAddr::new(ip, 0));
-        let tls = text("x-forwarded-proto")
-            .and_then(|list| list.rsplit(',').next())
-            .map_or(peer.tls, |scheme| scheme.trim() == "https");
-        Peer { addr: address, tls }
+    /// Counts a failed authentication, and logs it now and then.
+    fn denied<S: Service>(
+        &self,
+        denial: Denial,
+        parts: &Parts,
+        peer: Peer,
+        request_id: &str,
+        now: Timestamp,
+    ) {
+        self.config.metrics.authentication_failed(denial);
+        let account = address::parse(S::KIND, "", host(parts), parts.uri.path()).account;
+        self.denials.log(denial, S::KIND.label(), account, peer, request_id, now);
     }
 }
 
@@ -446,13 +463,13 @@ fn version(head: &Head<'_>) -> Result<ApiVersion, Refusal> {
     }
 }
 
-fn preflight(head: &Head<'_>, properties: &ServiceProperties) -> Result<Reply, Refusal> {
+fn preflight(head: &Head<'_>, properties: Option<&ServiceProperties>) -> Result<Reply, Refusal> {
     let origin = head.headers.get(&ORIGIN);
     let method = head.headers.get(&ACCESS_CONTROL_REQUEST_METHOD);
     let (origin, method) = origin.zip(method).ok_or(Refusal::PreflightHeader)?;
     let asked = head.headers.get(&ACCESS_CONTROL_REQUEST_HEADERS);
-    let headers =
-        cors::preflight(properties, origin, method, asked).ok_or(Refusal::PreflightRefused)?;
+    let allowed = properties.and_then(|rules| cors::preflight(rules, origin, method, asked));
+    let headers = allowed.ok_or(Refusal::PreflightRefused)?;
     let mut reply = Reply::plain(http::StatusCode::OK);
     for (name, value) in headers {
         reply.push(name, value);
@@ -470,6 +487,7 @@ fn respond<S: Service>(
 ) -> Response {
     // Room for those of a reply and those added here.
     let mut headers = http::HeaderMap::with_capacity(12);
+    let spelled = spelled(&reply.headers);
     for (name, value) in reply.headers {
         if let (Some(name), Some(value)) = (reply::header_name(&name), reply::header_value(value)) {
             headers.insert(name, value);
@@ -510,5 +528,19 @@ fn respond<S: Service>(
     let mut response = Response::new(content);
     *response.status_mut() = reply.status;
     *response.headers_mut() = headers;
+    if let Some(spelled) = spelled {
+        *response.extensions_mut() = spelled;
+    }
     response
+}
+
+/// How names of metadata are written that are not in lower case. All other names are constants, which have no case that
+/// anybody could notice.
+fn spelled(headers: &[reply::Header]) -> Option<http::Extensions> {
+    let capital = headers.iter().filter_map(|(name, _)| match name {
+        Cow::Owned(name) if spelling::has_capital(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let names: Vec<_> = capital.collect();
+    (!names.is_empty()).then(|| spelling::extensions(&names))
 }

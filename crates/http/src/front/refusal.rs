@@ -20,14 +20,14 @@ pub(crate) enum Refusal {
         /// What a client is told beside the code, where the service tells it.
         detail: Option<Box<str>>,
     },
+    /// No credentials, at a version that knows no challenge: Azure denies that there is such a queue.
+    Anonymous,
     /// The signature names other addresses than this one.
     SourceIp(std::net::IpAddr),
     /// The account service said no.
     Account(AccountError),
     /// No account of that name: told apart in the log only.
     UnknownAccount,
-    /// The account has the public key, which this server does not take: told apart in the log only.
-    PublicKey,
     /// A name from the network that is not this machine's, while the public key is enabled.
     ForeignHost,
     /// Percent-encoding or text encoding of the URL.
@@ -85,11 +85,12 @@ impl Refusal {
                      {ip}."
                 ),
             ),
+            Self::Anonymous => {
+                answer(404, "ResourceNotFound", "The specified resource does not exist.")
+            }
             Self::Auth { error, .. } => auth(*error),
             Self::Account(error) => account(error),
-            Self::UnknownAccount | Self::PublicKey => {
-                answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED)
-            }
+            Self::UnknownAccount => answer(403, "AuthenticationFailed", AUTHENTICATION_FAILED),
             Self::ForeignHost => answer(
                 403,
                 "AuthorizationFailure",
@@ -124,7 +125,7 @@ impl Refusal {
     /// Refused at the front door.
     pub(crate) fn is_authentication(&self) -> bool {
         match self {
-            Self::UnknownAccount | Self::PublicKey => true,
+            Self::UnknownAccount | Self::Anonymous => true,
             Self::Auth { error, .. } => match error {
                 AuthError::SourceIp | AuthError::Protocol | AuthError::RepeatedHeader => false,
                 AuthError::NoCredentials
@@ -143,8 +144,8 @@ impl Refusal {
     pub(crate) fn detail(&self) -> Option<String> {
         match self {
             Self::Auth { error, .. } => Some(error.to_string()),
+            Self::Anonymous => Some("no credentials".to_owned()),
             Self::UnknownAccount => Some("unknown account".to_owned()),
-            Self::PublicKey => Some("the account has the public development key".to_owned()),
             Self::ForeignHost => Some("Host or Origin is not this machine".to_owned()),
             Self::Account(error) => Some(error.to_string()),
             _ => None,
@@ -243,7 +244,7 @@ pub(crate) fn name(error: &rowhouse_types::NameError) -> Answer {
 
 pub(crate) fn xml(error: XmlError) -> Answer {
     match error {
-        XmlError::Syntax => {
+        XmlError::Syntax | XmlError::PolicyId { .. } => {
             answer(400, "InvalidXmlDocument", "XML specified is not syntactically valid.")
         }
         XmlError::NodeValue => answer(
@@ -270,7 +271,10 @@ fn account(error: &AccountError) -> Answer {
         AccountError::Denied(reason) => denied(*reason),
         AccountError::Busy | AccountError::Unavailable(_) => busy(),
         AccountError::OutcomeUnknown(_) => timed_out(),
-        AccountError::Exists | AccountError::Sealed(_) | AccountError::Corrupt(_) => internal(),
+        AccountError::Exists
+        | AccountError::Sealed(_)
+        | AccountError::NoMasterKey
+        | AccountError::Corrupt(_) => internal(),
     }
 }
 

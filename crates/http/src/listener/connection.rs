@@ -1,5 +1,7 @@
 //! One connection from accept to close.
 
+use super::admission::{Admitted, Anonymous, Standing};
+use super::spelling::{Heads, Watched};
 use super::{Limits, stopped};
 use crate::telemetry::ListenerMetrics;
 use crate::{Handler, Peer, Request};
@@ -8,6 +10,7 @@ use http::{HeaderValue, StatusCode, header};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rowhouse_types::limits::ANONYMOUS_HEAD_BYTES_MAX;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -20,7 +23,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -37,13 +40,24 @@ const USUAL_HEADERS: usize = 100;
 pub(super) struct Shared<H> {
     pub(super) handler: Arc<H>,
     pub(super) limits: Limits,
+    /// The same for a connection that had no request with a valid credential.
+    pub(super) anonymous: Limits,
     pub(super) metrics: Arc<ListenerMetrics>,
+    /// Requests come with the names of their metadata as they were sent.
+    pub(super) spelling: bool,
+}
+
+impl<H> Shared<H> {
+    fn limits_of(&self, standing: &Standing) -> &Limits {
+        if standing.is_known() { &self.limits } else { &self.anonymous }
+    }
 }
 
 /// Serves one connection until either side ends it.
 pub(super) async fn serve<H: Handler>(
     stream: TcpStream,
     addr: SocketAddr,
+    admitted: &Admitted,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared<H>>,
     mut shutdown: watch::Receiver<bool>,
@@ -51,21 +65,23 @@ pub(super) async fn serve<H: Handler>(
     let _open = shared.metrics.hold(|metrics| &metrics.open);
     // Answers are written whole or in large pieces: waiting for more to send would only add latency.
     let _ = stream.set_nodelay(true);
+    let standing = admitted.standing();
     let pace = Arc::new(Pace::new());
-    let (stream, returned) = Metered::new(stream, &pace, &shared.metrics);
+    let (stream, returned) = Metered::new(stream, standing, &pace, &shared.metrics);
     let peer = Peer { addr, tls: tls.is_some() };
     match tls {
-        None => serve_http(stream, peer, &shared, &pace, &shutdown).await,
+        None => serve_http(stream, peer, standing, &shared, &pace, &shutdown).await,
         Some(acceptor) => {
             let handshake = timeout(shared.limits.handshake_time, acceptor.accept(stream));
             let stream = tokio::select! {
                 stream = handshake => stream,
+                () = standing.stop.notified() => return,
                 () = stopped(&mut shutdown) => return,
             };
             match stream {
                 Ok(Ok(stream)) => {
                     pace.begin_head();
-                    serve_http(stream, peer, &shared, &pace, &shutdown).await;
+                    serve_http(stream, peer, standing, &shared, &pace, &shutdown).await;
                 }
                 Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "handshake failed"),
                 Err(_) => {
@@ -86,26 +102,42 @@ pub(super) async fn serve<H: Handler>(
 async fn serve_http<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
+    standing: &Arc<Standing>,
     shared: &Arc<Shared<H>>,
     pace: &Arc<Pace>,
     shutdown: &watch::Receiver<bool>,
 ) {
-    let service = service_fn(|request: Request| {
+    let heads = shared.spelling.then(|| Arc::new(Heads::default()));
+    let service = service_fn(|mut request: Request| {
         pace.begin_work();
-        let (shared, pace) = (Arc::clone(shared), Arc::clone(pace));
+        standing.begin_work();
+        if !standing.is_known() {
+            request.extensions_mut().insert(Anonymous(Arc::clone(standing)));
+        }
+        if let Some(spelling) = heads.as_ref().and_then(|heads| heads.begin_work(request.headers()))
+        {
+            request.extensions_mut().insert(spelling);
+        }
+        let (shared, pace, heads) = (Arc::clone(shared), Arc::clone(pace), heads.clone());
+        let standing = Arc::clone(standing);
         async move {
             let in_flight = shared.metrics.hold(|metrics| &metrics.in_flight);
             let response = answer(&*shared.handler, request, peer).await;
             drop(in_flight);
             pace.begin_wait();
+            standing.end_work();
+            if let Some(heads) = heads {
+                heads.begin_wait();
+            }
             Ok::<_, Infallible>(response)
         }
     });
-    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
+    let stream = TokioIo::new(Watched::new(stream, heads.clone()));
+    let connection = builder(&shared.limits).serve_connection(stream, service);
     let mut connection = pin!(connection);
-    let stop = StopSignal::watch(shutdown.clone());
+    let stop = StopSignal::watch(shutdown.clone(), &standing.stop);
     let mut draining = false;
-    let mut look_at = pace.next_look(&shared.limits);
+    let mut look_at = pace.next_look(shared.limits_of(standing));
     loop {
         tokio::select! {
             biased;
@@ -116,7 +148,7 @@ async fn serve_http<H: Handler>(
                 return;
             }
             () = sleep_until(look_at) => {
-                look_at = pace.next_look(&shared.limits);
+                look_at = pace.next_look(shared.limits_of(standing));
                 if look_at <= Instant::now() {
                     shared.metrics.timed_out.fetch_add(1, Relaxed);
                     tracing::debug!(peer = %peer.addr, "client is idle or too slow");
@@ -125,6 +157,11 @@ async fn serve_http<H: Handler>(
                 }
             }
             () = stop.received(), if !draining => {
+                if standing.is_evicted() {
+                    tracing::debug!(peer = %peer.addr, "closed to make room for others");
+                    pace.end();
+                    return;
+                }
                 draining = true;
                 pace.end();
                 connection.as_mut().graceful_shutdown();
@@ -157,9 +194,8 @@ struct StopSignal {
 }
 
 impl StopSignal {
-    fn watch(mut shutdown: watch::Receiver<bool>) -> Self {
-        let stop = Arc::new(Notify::new());
-        let heard = Arc::clone(&stop);
+    fn watch(mut shutdown: watch::Receiver<bool>, stop: &Arc<Notify>) -> Self {
+        let (stop, heard) = (Arc::clone(stop), Arc::clone(stop));
         let watcher = tokio::spawn(async move {
             stopped(&mut shutdown).await;
             heard.notify_one();
@@ -246,6 +282,8 @@ struct Pace {
     blocked: AtomicU64,
     /// Bytes that it has taken since.
     taken: AtomicU64,
+    /// Bytes of the head that is being read.
+    head_bytes: AtomicU64,
 }
 
 impl Pace {
@@ -262,6 +300,7 @@ impl Pace {
             over: AtomicBool::new(false),
             blocked: AtomicU64::new(Self::NEVER),
             taken: AtomicU64::new(0),
+            head_bytes: AtomicU64::new(0),
         }
     }
 
@@ -269,12 +308,21 @@ impl Pace {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn received(&self) {
+    fn received(&self, bytes: usize) {
         let now = self.now();
         self.moved.store(now, Relaxed);
-        if !self.working.load(Relaxed) && self.head.load(Relaxed) == Self::NO_HEAD {
+        if self.working.load(Relaxed) {
+            return;
+        }
+        self.head_bytes.fetch_add(bytes as u64, Relaxed);
+        if self.head.load(Relaxed) == Self::NO_HEAD {
             self.head.store(now, Relaxed);
         }
+    }
+
+    /// Whether the head that is being read is longer than is read unasked on an anonymous connection.
+    fn has_large_head(&self) -> bool {
+        self.head_bytes.load(Relaxed) >= ANONYMOUS_HEAD_BYTES_MAX as u64
     }
 
     fn sent(&self, bytes: usize) {
@@ -292,6 +340,7 @@ impl Pace {
 
     fn begin_head(&self) {
         self.head.store(self.now(), Relaxed);
+        self.head_bytes.store(0, Relaxed);
     }
 
     /// Everything that was there for the client has been taken.
@@ -302,6 +351,7 @@ impl Pace {
     fn begin_work(&self) {
         self.working.store(true, Relaxed);
         self.head.store(Self::NO_HEAD, Relaxed);
+        self.head_bytes.store(0, Relaxed);
     }
 
     fn begin_wait(&self) {
@@ -339,10 +389,15 @@ impl Pace {
     }
 }
 
+/// The right to read a large head on an anonymous connection: waited for, then held until the request is there.
+type LargeHead = Pin<Box<dyn Future<Output = [Option<OwnedSemaphorePermit>; 2]> + Send>>;
+
 /// A socket that counts its bytes, notes its pace, and hands itself back when it is dropped.
-#[derive(Debug)]
 struct Metered {
     stream: Option<TcpStream>,
+    standing: Arc<Standing>,
+    waiting: Option<LargeHead>,
+    large_head: Option<[Option<OwnedSemaphorePermit>; 2]>,
     give_back: Option<oneshot::Sender<TcpStream>>,
     pace: Arc<Pace>,
     metrics: Arc<ListenerMetrics>,
@@ -351,12 +406,16 @@ struct Metered {
 impl Metered {
     fn new(
         stream: TcpStream,
+        standing: &Arc<Standing>,
         pace: &Arc<Pace>,
         metrics: &Arc<ListenerMetrics>,
     ) -> (Self, oneshot::Receiver<TcpStream>) {
         let (give_back, returned) = oneshot::channel();
         let metered = Self {
             stream: Some(stream),
+            standing: Arc::clone(standing),
+            waiting: None,
+            large_head: None,
             give_back: Some(give_back),
             pace: Arc::clone(pace),
             metrics: Arc::clone(metrics),
@@ -366,6 +425,23 @@ impl Metered {
 
     fn stream(&mut self) -> Pin<&mut TcpStream> {
         Pin::new(self.stream.as_mut().expect("the socket is only taken when this is dropped"))
+    }
+
+    /// Waits while the client of an anonymous connection sends a large head and enough others do: a head may take that much
+    /// memory, and is not known to be worth it. The time for the head goes on meanwhile.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.standing.is_known() || !self.pace.has_large_head() {
+            self.large_head = None;
+            self.waiting = None;
+            return Poll::Ready(());
+        }
+        if self.large_head.is_none() {
+            let standing = &self.standing;
+            let waiting = self.waiting.get_or_insert_with(|| Box::pin(standing.large_head()));
+            self.large_head = Some(ready!(waiting.as_mut().poll(cx)));
+            self.waiting = None;
+        }
+        Poll::Ready(())
     }
 
     fn note_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -396,13 +472,14 @@ impl AsyncRead for Metered {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.poll_head(cx));
         let before = buffer.filled().len();
         let read = ready!(self.stream().poll_read(cx, buffer));
         let bytes = buffer.filled().len() - before;
         if bytes == 0 {
             self.pace.end();
         } else {
-            self.pace.received();
+            self.pace.received(bytes);
             self.metrics.received_bytes.fetch_add(bytes as u64, Relaxed);
         }
         Poll::Ready(read)

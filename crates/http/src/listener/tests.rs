@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 type Response = http::Response<Full<Bytes>>;
 
 /// Answers with what it saw; `/slow` waits until told, `/panic` panics, `/refuse` leaves the body
-/// unread, `/large` is more than sockets hold.
+/// unread, `/large` is more than sockets hold. All but `/stranger` have a valid credential.
 #[derive(Default)]
 struct Echo {
     started: Notify,
@@ -30,6 +30,9 @@ impl Handler for Echo {
 
     async fn handle(&self, request: Request, peer: Peer) -> Response {
         let target = request.uri().to_string();
+        if request.uri().path() != "/stranger" {
+            admission::authenticated(request.extensions());
+        }
         match request.uri().path() {
             "/slow" => {
                 self.started.notify_one();
@@ -257,9 +260,122 @@ async fn who_is_one_too_many_and_silent_is_closed() {
 /// A connection that has been served and stays open.
 async fn hold(server: &Running) -> TcpStream {
     let mut stream = server.connect().await;
-    stream.write_all(b"GET /x HTTP/1.1\r\n\r\n").await.unwrap();
-    assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+    assert!(is_answered(&mut stream, "/x").await);
     stream
+}
+
+/// Whether a request on a connection that stays open is answered.
+async fn is_answered(stream: &mut TcpStream, path: &str) -> bool {
+    let text = format!("GET {path} HTTP/1.1\r\n\r\n");
+    if stream.write_all(text.as_bytes()).await.is_err() {
+        return false;
+    }
+    let mut answer = [0; 1024];
+    let read = timeout(Duration::from_secs(5), stream.read(&mut answer)).await;
+    matches!(read, Ok(Ok(1..))) && answer.starts_with(b"HTTP/1.1 200 ")
+}
+
+#[tokio::test]
+async fn who_shows_no_credential_may_not_rest() {
+    let server = start(None, |limits| {
+        limits.anonymous_head_time = Duration::from_millis(300);
+        limits.anonymous_idle_time = Duration::from_millis(300);
+    });
+    let mut silent = server.connect().await;
+    assert_eq!(read_all(&mut silent).await, "", "the first head is late");
+    let mut stranger = server.connect().await;
+    assert!(is_answered(&mut stranger, "/stranger").await);
+    assert_eq!(server.metrics.anonymous.load(Relaxed), 1);
+    assert_eq!(read_all(&mut stranger).await, "", "is closed when it is idle");
+    assert_eq!(server.metrics.timed_out.load(Relaxed), 2);
+
+    let mut known = server.connect().await;
+    for _ in 0..2 {
+        assert!(is_answered(&mut known, "/x").await);
+        assert_eq!(server.metrics.anonymous.load(Relaxed), 0);
+        tokio::time::sleep(Duration::from_millis(900)).await;
+    }
+    assert!(is_answered(&mut known, "/stranger").await, "once known, always known");
+}
+
+#[tokio::test]
+async fn strangers_make_room_for_others() {
+    let server = start(None, |limits| limits.anonymous_per_address = 3);
+    let mut known = hold(&server).await;
+    let mut strangers = Vec::new();
+    for _ in 0..10 {
+        let mut stream = server.connect().await;
+        assert!(is_answered(&mut stream, "/stranger").await, "a newcomer is answered");
+        strangers.push(stream);
+    }
+    for (at, stranger) in strangers.iter_mut().enumerate() {
+        assert_eq!(is_answered(stranger, "/stranger").await, 7 <= at, "{at}");
+    }
+    assert!(is_answered(&mut known, "/x").await);
+    assert_eq!(server.metrics.evicted.load(Relaxed), 7);
+    // The same of the listener as a whole, in front of somebody with a credential.
+    let server = start(None, |limits| limits.connections = 2);
+    let mut stranger = server.connect().await;
+    assert!(is_answered(&mut stranger, "/stranger").await);
+    let known = [hold(&server).await, hold(&server).await];
+    assert!(!is_answered(&mut stranger, "/stranger").await, "it made room");
+    assert_is_told(&server.ask(GET).await);
+    drop(known);
+}
+
+/// As many anonymous connections as the listener has, from two addresses: a third one is served as ever.
+#[tokio::test]
+async fn a_crowd_of_strangers_leaves_room() {
+    const CONNECTIONS: usize = 64;
+    let server = start(None, |limits| limits.connections = CONNECTIONS);
+    let connect = async |from: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(server.address).await.unwrap()
+    };
+    let mut crowd = Vec::new();
+    for at in 0..2 * CONNECTIONS {
+        let mut stream = connect(["127.0.0.2", "127.0.0.3"][at % 2]).await;
+        assert!(is_answered(&mut stream, "/stranger").await, "{at}");
+        crowd.push(stream);
+    }
+    let mut others = Vec::new();
+    for at in 0..CONNECTIONS / 2 {
+        let mut stream = connect("127.0.0.4").await;
+        assert!(is_answered(&mut stream, "/x").await, "{at}");
+        others.push(stream);
+    }
+    for stream in &mut others {
+        assert!(is_answered(stream, "/x").await, "stays open");
+    }
+    assert_eq!(server.metrics.refused.load(Relaxed), 0);
+    assert!(server.metrics.anonymous.load(Relaxed) <= CONNECTIONS as u64 / 2);
+}
+
+/// Before anybody knows who sends it, few large heads are read at a time; the next one waits, and is answered then.
+#[tokio::test]
+async fn large_heads_of_strangers_wait_for_each_other() {
+    let server = start(None, |limits| limits.anonymous_head_time = Duration::from_secs(4));
+    let filler = "b".repeat(60 * 1024);
+    let mut unfinished = Vec::new();
+    for _ in 0..limits::ANONYMOUS_HEADS_PER_ADDRESS_MAX {
+        let mut stream = server.connect().await;
+        stream.write_all(format!("GET /x HTTP/1.1\r\na: {filler}").as_bytes()).await.unwrap();
+        unfinished.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let large = format!("GET /x HTTP/1.1\r\na: {filler}\r\nconnection: close\r\n\r\n");
+    let mut waiting = server.connect().await;
+    waiting.write_all(large.as_bytes()).await.unwrap();
+    let early = timeout(Duration::from_millis(500), waiting.read(&mut [0; 1])).await;
+    assert!(early.is_err(), "it waits");
+    assert!(server.ask(GET).await.contains("200 OK"), "small ones do not");
+    let mut known = hold(&server).await;
+    known.write_all(large.as_bytes()).await.unwrap();
+    assert!(read_all(&mut known).await.contains("200 OK"), "nor do those of known clients");
+    unfinished.pop();
+    let answer = read_all(&mut waiting).await;
+    assert!(answer.contains("00 OK"), "{answer}");
 }
 
 async fn await_answer(server: &Running) {

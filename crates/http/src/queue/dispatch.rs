@@ -5,7 +5,7 @@ use super::router::{Bare, ListQueues, Operation};
 use crate::front::reply::{NO_CACHE, Reply};
 use http::StatusCode;
 use rowhouse_service_account::{AccountService, AccountView};
-use rowhouse_service_queue::{Caller, Created, Message, QueueService};
+use rowhouse_service_queue::{Caller, Created, Message, QueueError, QueuePage, QueueService};
 use rowhouse_types::{Grant, Service, Timestamp, limits};
 use rowhouse_wire::version::ApiVersion;
 use rowhouse_wire::xml::message::MessageView;
@@ -57,9 +57,10 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
 
 async fn bare(cx: Context<'_>, caller: Caller<'_>, wanted: Bare) -> Result<Reply, Failure> {
     match wanted {
-        Bare::ListQueues(wanted) => list(cx, caller, &wanted).await,
+        Bare::ListQueues(wanted) => list(cx, caller, wanted).await,
         Bare::CreateQueue(queue, metadata) => {
-            Ok(Reply::plain(match cx.queues.create_queue(caller, &queue, metadata).await? {
+            let most = cx.account.limits.queues;
+            Ok(Reply::plain(match cx.queues.create_queue(caller, &queue, metadata, most).await? {
                 Created::New => StatusCode::CREATED,
                 Created::Same => StatusCode::NO_CONTENT,
             }))
@@ -116,22 +117,44 @@ async fn bare(cx: Context<'_>, caller: Caller<'_>, wanted: Bare) -> Result<Reply
     }
 }
 
-async fn list(cx: Context<'_>, caller: Caller<'_>, wanted: &ListQueues) -> Result<Reply, Failure> {
+async fn list(cx: Context<'_>, caller: Caller<'_>, wanted: ListQueues) -> Result<Reply, Failure> {
     let prefix = wanted.prefix.as_deref().unwrap_or_default();
     let limit = wanted.max_results.unwrap_or(limits::QUEUES_PAGE_MAX);
     let page = cx.queues.list_queues(caller, prefix, &wanted.from, limit).await?;
-    let asked = Asked {
-        prefix: wanted.prefix.as_deref(),
-        marker: wanted.marker.as_deref(),
-        max_results: wanted.max_results,
+    let is_long = wanted.metadata && is_long(&page);
+    let (base, account) = (cx.base.to_owned(), cx.account.name.as_str().to_owned());
+    let write = move || {
+        let asked = Asked {
+            prefix: wanted.prefix.as_deref(),
+            marker: wanted.marker.as_deref(),
+            max_results: wanted.max_results,
+        };
+        let queues = page.queues.iter().map(|queue| QueueView {
+            name: queue.name.as_str(),
+            metadata: wanted.metadata.then_some(&queue.metadata[..]),
+        });
+        let next = page.next.as_ref().map(|queue| queue.name.as_str());
+        let most = limits::PAGE_REPLY_BYTES_MAX;
+        xml::queues::write(&base, &account, asked, queues, next, most)
     };
-    let queues = page.queues.iter().map(|queue| QueueView {
-        name: queue.name.as_str(),
-        metadata: wanted.metadata.then_some(&queue.metadata[..]),
-    });
-    let next = page.next.as_ref().map(|queue| queue.name.as_str());
-    let (account, most) = (cx.account.name.as_str(), limits::PAGE_REPLY_BYTES_MAX);
-    Ok(read(xml::queues::write(cx.base, account, asked, queues, next, most)))
+    // Megabytes of metadata are not written while others wait for the thread.
+    let body = if is_long {
+        let written = tokio::task::spawn_blocking(write).await;
+        written.map_err(|error| QueueError::Unavailable(error.into()))?
+    } else {
+        write()
+    };
+    Ok(read(body))
+}
+
+/// Whether there is more metadata than is written at once.
+fn is_long(page: &QueuePage) -> bool {
+    let mut bytes = 0;
+    let pairs = page.queues.iter().flat_map(|queue| &queue.metadata);
+    pairs.into_iter().any(|(name, value)| {
+        bytes += 2 * name.len() + value.len();
+        limits::PAGE_WHOLE_BYTES_MAX < bytes
+    })
 }
 
 async fn stats(cx: Context<'_>) -> Result<Reply, Failure> {

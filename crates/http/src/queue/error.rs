@@ -99,10 +99,16 @@ impl Failure {
                 ),
                 vec![("QueryParameterName", own(name))],
             ),
-            Self::Marker => {
-                (answer(400, "InvalidMarker", "The specified marker is invalid."), Vec::new())
-            }
-            Self::Metadata(error) => (metadata(*error), Vec::new()),
+            Self::Marker => (
+                answer(400, "OutOfRangeInput", "One of the request inputs is out of range."),
+                Vec::new(),
+            ),
+            Self::Metadata(error) => match error {
+                MetadataError::EmptyName { value } => {
+                    (metadata(error), vec![("MetadataValue", value.clone().into_string())])
+                }
+                error => (metadata(error), Vec::new()),
+            },
             Self::Xml { error, fault } => (refusal::xml(*error), place(*error, *fault)),
             Self::TextTooLarge(max) => too_large(*max),
         }
@@ -155,11 +161,15 @@ fn too_large(max: usize) -> (Answer, Details) {
 
 /// The original says where a document is not well formed, and nothing more of one that is.
 fn place(error: XmlError, fault: Option<(usize, usize)>) -> Details {
-    if error != XmlError::Syntax {
-        return Vec::new();
-    }
-    let (line, position) = fault.unwrap_or_default();
-    let reason = if fault.is_some() { "Error parsing Xml content" } else { "" };
+    let (line, position, reason) = match (error, fault) {
+        (XmlError::PolicyId { line, position }, _) => {
+            let reason = "Signed identifier ID cannot be empty or over 64 characters in length";
+            (line, position, reason)
+        }
+        (XmlError::Syntax, Some((line, position))) => (line, position, "Error parsing Xml content"),
+        (XmlError::Syntax, None) => (0, 0, ""),
+        _ => return Vec::new(),
+    };
     vec![
         ("LineNumber", line.to_string()),
         ("LinePosition", position.to_string()),
@@ -176,6 +186,12 @@ pub(crate) fn queue(error: &QueueError) -> Answer {
         QueueError::QueueExists => {
             answer(409, "QueueAlreadyExists", "The specified queue already exists.")
         }
+        // No conflict: clients that create a queue if it is not there take any conflict for success.
+        QueueError::TooManyQueues => answer(
+            403,
+            "TooManyQueues",
+            "The account has as many queues as it may have. Delete queues, or ask the operator for a higher limit.",
+        ),
         QueueError::MessageNotFound => {
             answer(404, "MessageNotFound", "The specified message does not exist.")
         }
@@ -187,14 +203,14 @@ pub(crate) fn queue(error: &QueueError) -> Answer {
     }
 }
 
-fn metadata(error: MetadataError) -> Answer {
+fn metadata(error: &MetadataError) -> Answer {
     match error {
         MetadataError::Invalid => answer(
             400,
             "InvalidMetadata",
             "The metadata specified is invalid. It has characters that are not permitted.",
         ),
-        MetadataError::EmptyName => answer(
+        MetadataError::EmptyName { .. } => answer(
             400,
             "EmptyMetadataKey",
             "The key for one of the metadata key-value pairs is empty.",

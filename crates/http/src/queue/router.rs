@@ -329,7 +329,8 @@ fn unknown_comp(comp: Option<&str>) -> Failure {
 
 fn pairs(head: &Head<'_>) -> Result<Metadata, Failure> {
     let Headers::Outer(map) = head.headers else { return Ok(Metadata::new()) };
-    let headers = map.iter().map(|(name, value)| (name.as_str(), value.to_str().ok()));
+    let spelled = |name| head.spelling.map_or(name, |spelling| spelling.of(name));
+    let headers = map.iter().map(|(name, value)| (spelled(name.as_str()), value.to_str().ok()));
     Ok(metadata::read(headers)?)
 }
 

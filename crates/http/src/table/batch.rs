@@ -375,6 +375,7 @@ fn head<'a>(prefix: &str, part: &'a Part<'a>) -> Result<Head<'a>, Failure> {
         path,
         query: Query::parse(query)?,
         headers: Headers::Part(part),
+        spelling: None,
     })
 }
 

@@ -10,7 +10,7 @@ use rowhouse_query::{Filter, Order};
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, DeleteQuery, EntityQuery, Operation as EntityOperation, OrderPlace, Place,
-    TableService,
+    TableService, Ttl,
 };
 use rowhouse_types::{
     Corrupt, EntityKey, Grant, Record, Row, Rows, Service, TableName, Timestamp, limits,
@@ -41,12 +41,29 @@ pub(crate) struct Context<'a> {
     pub(crate) strict: bool,
 }
 
+/// Sets or removes the TTL of a table, which leaves a line in the log: it may remove much.
+async fn set_ttl(
+    cx: Context<'_>,
+    table: &TableName,
+    wanted: Option<Ttl>,
+) -> Result<Reply, Failure> {
+    cx.tables.set_ttl(cx.caller(), table, wanted.clone()).await?;
+    let (account, table) = (cx.account.name.as_str(), table.as_str());
+    let Some(set) = wanted else {
+        tracing::info!(account, table, "the TTL of a table was removed");
+        return Ok(Reply::empty(StatusCode::NO_CONTENT));
+    };
+    let (seconds, property) = (set.after.as_secs(), set.property.as_deref());
+    tracing::info!(account, table, seconds, property, "the TTL of a table was set");
+    Ok(Reply::plain_json(StatusCode::OK, &ttl::write(Some(&set))))
+}
+
 /// Carries the operation out. Reads of one entity and writes are what is done most: what needs more room than they do is boxed.
 pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Reply, Failure> {
     let caller = cx.caller();
     match operation {
         Operation::QueryTables { filter, top, from } => {
-            let page = cx.tables.list_tables(caller, filter.as_ref(), from, top).await?;
+            let page = cx.tables.list_tables(caller, filter, from, top, cx.deadline).await?;
             let mut body = Vec::new();
             let names = page.names.iter().map(TableName::as_str);
             tables::write_list(&mut body, cx.base, cx.account.name.as_str(), cx.level, names);
@@ -61,7 +78,7 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
             Ok(Reply::json(StatusCode::OK, cx.level, cx.table_body(&name)))
         }
         Operation::CreateTable(name) => {
-            cx.tables.create_table(caller, &name).await?;
+            cx.tables.create_table(caller, &name, cx.account.limits.tables).await?;
             let location = [cx.base, "/", &uri::table_path(name.as_str())].concat();
             cx.created(location, || Ok(cx.table_body(&name)))
         }
@@ -96,21 +113,13 @@ pub(crate) async fn dispatch(cx: Context<'_>, operation: Operation) -> Result<Re
         }
         Operation::CostlyQueries(table) => {
             let queries = cx.tables.costly_queries(caller, &table).await?;
-            Ok(Reply::plain_json(StatusCode::OK, &explain::write_queries(&queries)))
+            Ok(Reply::plain_json(StatusCode::OK, &explain::write_queries(&table, &queries)))
         }
         Operation::GetTtl(table) => {
             let found = cx.tables.ttl(caller, &table).await?;
             Ok(Reply::plain_json(StatusCode::OK, &ttl::write(found.as_ref())))
         }
-        Operation::SetTtl(table, Some(wanted)) => {
-            let told = ttl::write(Some(&wanted));
-            cx.tables.set_ttl(caller, &table, Some(wanted)).await?;
-            Ok(Reply::plain_json(StatusCode::OK, &told))
-        }
-        Operation::SetTtl(table, None) => {
-            cx.tables.set_ttl(caller, &table, None).await?;
-            Ok(Reply::empty(StatusCode::NO_CONTENT))
-        }
+        Operation::SetTtl(table, wanted) => set_ttl(cx, &table, wanted).await,
         Operation::DeleteMany(delete) => Box::pin(delete_many(cx, delete)).await,
         Operation::GetEntity { table, key, select } => {
             let record = cx.tables.get_entity(caller, &table, &key).await?;
@@ -251,7 +260,7 @@ async fn explain_query(
     }
     let mut reply = Reply::empty(StatusCode::OK);
     reply.push("Content-Type", "text/plain;charset=utf-8");
-    reply.body = explanation.to_string().into_bytes().into();
+    reply.body = explain::text(&explanation).into_bytes().into();
     Ok(reply)
 }
 

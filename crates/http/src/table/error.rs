@@ -100,6 +100,8 @@ const NOT_VALID: &str = "One of the request inputs is not valid.";
 const VALUE_TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the \
     property value is a string, it is UTF-16 encoded and the maximum number of characters should be \
     32K or less.";
+const TOO_MANY_TABLES: &str = "The account has as many tables as it may have. Delete tables, or ask the operator \
+     for a higher limit.";
 const TOO_MANY_PROPERTIES: &str = "The entity contains more properties than allowed. Each entity can \
     include up to 252 properties to store data. Each entity also has 3 system properties.";
 impl Failure {
@@ -302,6 +304,8 @@ fn table(error: &TableError) -> Answer {
             "TooManyIndexes",
             format!("The table has {} indexes, and may not have more.", limits::INDEXES_MAX),
         ),
+        // No conflict: clients that create a table if it is not there take any conflict for success.
+        TableError::TooManyTables => answer(403, "TooManyTables", TOO_MANY_TABLES),
         TableError::UniqueAcrossNodes => invalid_input(
             "The table is spread over nodes, and only the entities of one partition are on one: a unique \
              index must have PartitionKey among its properties here.",
@@ -404,8 +408,9 @@ fn media(error: MediaError) -> Answer {
 fn batch(error: BatchError) -> Answer {
     match error {
         BatchError::TooManyOperations => invalid_input(format!(
-            "{}:The batch request operation exceeds the maximum 100 changes per change set.",
-            limits::BATCH_OPERATIONS_MAX - 1
+            "{}:The batch request operation exceeds the maximum {} changes per change set.",
+            limits::BATCH_OPERATIONS_MAX - 1,
+            limits::BATCH_OPERATIONS_MAX
         )),
         BatchError::Malformed
         | BatchError::MixedQuery

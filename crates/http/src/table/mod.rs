@@ -82,6 +82,7 @@ impl TableHandler {
         let around = (!cx.strict).then_some(outbox::Around {
             outbox: &self.config.outbox,
             host: visit.host,
+            prefix: address.prefix,
             account: account.name.as_str(),
             version: visit.version,
         });
@@ -143,9 +144,14 @@ impl Service for TableHandler {
         if address.secondary && route.is_write() {
             return Err(Refusal::SecondaryWrite.into());
         }
-        let text = matches!(route, router::Route::Explain(_)) && head.wants_text();
-        let level =
-            if router::speaks_xml(head) || text { Metadata::Minimal } else { head.metadata()? };
+        // Each part of a batch says itself what it accepts.
+        let batch = route == router::Route::Batch;
+        let text = route.speaks_text() && head.wants_text();
+        let level = if batch || text || router::speaks_xml(head) {
+            Metadata::Minimal
+        } else {
+            head.metadata()?
+        };
         router::check_content_type(&route, head)?;
         route.check(grant, head)?;
         let content = match route.body_limit() {
@@ -206,6 +212,7 @@ fn error_form(parts: &http::request::Parts) -> ErrorForm {
         path: parts.uri.path(),
         query: Query::parse(parts.uri.query().unwrap_or("")).unwrap_or_default(),
         headers: Headers::Outer(&parts.headers),
+        spelling: None,
     };
     ErrorForm {
         xml: router::speaks_xml(&head),

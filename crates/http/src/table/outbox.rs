@@ -1,7 +1,7 @@
 //! Messages in a changeset: they are put and deleted with the entities beside them, or not at all.
 //!
-//! Ours, not the original's: `docs/extensions.md`. A part is one of these if its URL is absolute and names the queue endpoint
-//! of this server; every other URL means what it always did.
+//! An extension: `docs/extensions.md`. A part is one of these if its URL is relative and starts with `$queue/`, or is
+//! absolute and names the queue endpoint. Every other URL is one of the Table service.
 
 use super::error::Failure;
 use crate::front::address::{self, Address};
@@ -18,10 +18,8 @@ use rowhouse_wire::version::ApiVersion;
 /// Where messages of a batch go.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    /// Queues and messages.
+    /// Where messages are prepared.
     pub queues: QueueService,
-    /// The port of the queue endpoint.
-    pub port: u16,
 }
 
 /// What is known of the request around a part.
@@ -30,6 +28,8 @@ pub(crate) struct Around<'a> {
     pub(crate) outbox: &'a Outbox,
     /// Whom the batch was sent to.
     pub(crate) host: &'a str,
+    /// The part of the path in front of the resource: the account, if the path names it.
+    pub(crate) prefix: &'a str,
     pub(crate) account: &'a str,
     pub(crate) version: ApiVersion,
 }
@@ -37,27 +37,33 @@ pub(crate) struct Around<'a> {
 impl Around<'_> {
     /// The operation of a part that is about a message; none if it is about something else.
     pub(crate) fn read(&self, part: &Part<'_>) -> Option<Result<MessageOperation, Failure>> {
-        let (address, query) = queue_address(part.target, self.host, self.outbox.port)?;
-        Some(self.operation(part, &address, query))
+        if let Some((path, query)) = relative_target(part.target, self.prefix) {
+            return Some(self.operation(part, path, query));
+        }
+        let json = part.header("content-type").is_some_and(|media| media.contains("json"));
+        let (address, query) = queue_address(part.target, json, self.host)?;
+        if address.account != self.account {
+            let denied = rowhouse_service_table::TableError::Denied(Denied::Operation);
+            return Some(Err(denied.into()));
+        }
+        if address.secondary {
+            return Some(Err(Refusal::SecondaryWrite.into()));
+        }
+        Some(self.operation(part, address.path, query))
     }
 
     fn operation(
         &self,
         part: &Part<'_>,
-        address: &Address<'_>,
+        path: &str,
         query: &str,
     ) -> Result<MessageOperation, Failure> {
-        if address.account != self.account {
-            return Err(rowhouse_service_table::TableError::Denied(Denied::Operation).into());
-        }
-        if address.secondary {
-            return Err(Refusal::SecondaryWrite.into());
-        }
         let head = Head {
             method: part.method,
-            path: address.path,
+            path,
             query: Query::parse(query)?,
             headers: Headers::Part(part),
+            spelling: None,
         };
         match router::route(&head, self.account, self.version)? {
             Route::PutMessage(queue, times) => {
@@ -76,9 +82,28 @@ impl Around<'_> {
     }
 }
 
-/// The address and the query of a target that names the queue endpoint: a host with the label of queues, or the port of the
-/// endpoint on the host that the batch was sent to, which on this machine itself has several names. What was sent to is never one: that is the table endpoint.
-fn queue_address<'a>(target: &'a str, own_host: &str, port: u16) -> Option<(Address<'a>, &'a str)> {
+/// Path and query below `$queue` of a target without a host. The path may start with that of the service.
+fn relative_target<'a>(target: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = match path.strip_prefix(prefix) {
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    };
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let below = ["$queue", "%24queue"].iter().find_map(|name| path.strip_prefix(name))?;
+    below.starts_with('/').then_some((below, query))
+}
+
+/// Address and query of a target that names the queue endpoint, in one of two ways.
+///
+/// The host has the label of queues, or it is the host that the batch was sent to, on another port. A client may see other
+/// ports than those that this server listens on, so the port says nothing more. Then the path must be one of messages, and
+/// the body not JSON: entities are sent as JSON, and messages as XML.
+fn queue_address<'a>(
+    target: &'a str,
+    json: bool,
+    own_host: &str,
+) -> Option<(Address<'a>, &'a str)> {
     let (scheme, rest) = target.split_once("://")?;
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         return None;
@@ -89,23 +114,21 @@ fn queue_address<'a>(target: &'a str, own_host: &str, port: u16) -> Option<(Addr
     if host.eq_ignore_ascii_case(own_host) {
         return None;
     }
-    let labelled = address::host_style_account(Service::Queue, host).is_some();
+    let address = address::parse(Service::Queue, scheme, host, path);
+    if address::host_style_account(Service::Queue, host).is_some() {
+        return Some((address, query));
+    }
     let (name, own_name) = (address::host_name(host), address::host_name(own_host));
     let both_local = address::is_loopback(name) && address::is_loopback(own_name);
     let same_host = name.eq_ignore_ascii_case(own_name) || both_local;
-    if labelled || same_host && port_of(scheme, host) == Some(port) {
-        return Some((address::parse(Service::Queue, scheme, host, path), query));
-    }
-    None
+    (same_host && !json && names_messages(address.path)).then_some((address, query))
 }
 
-fn port_of(scheme: &str, host: &str) -> Option<u16> {
-    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
-    match after.rsplit_once(':') {
-        Some((_, port)) => port.parse().ok(),
-        None if scheme.eq_ignore_ascii_case("https") => Some(443),
-        None => Some(80),
-    }
+/// Whether a path is `/QUEUE/messages` or `/QUEUE/messages/ID`.
+fn names_messages(path: &str) -> bool {
+    let mut segments = path.split('/').skip(1);
+    let queue = segments.next().is_some_and(|queue| !queue.is_empty());
+    queue && segments.next() == Some("messages") && segments.nth(1).is_none()
 }
 
 /// What a failure of the service is within the batch.
@@ -121,52 +144,78 @@ mod tests {
     #[test]
     fn which_urls_name_the_queue_endpoint() {
         let find = |target, host| {
-            let (address, query) = queue_address(target, host, 10001)?;
+            let (address, query) = queue_address(target, false, host)?;
             Some((address.account.to_owned(), address.path.to_owned(), query.to_owned()))
         };
         let found = |account: &str, path: &str, query: &str| {
             Some((account.to_owned(), path.to_owned(), query.to_owned()))
         };
         let here = "127.0.0.1:10002";
+        let messages = || found("a", "/q/messages", "");
         let cases = [
             ("http://127.0.0.1:10001/a/q/messages?x=1", here, found("a", "/q/messages", "x=1")),
-            ("http://localhost:10001/a/q", here, found("a", "/q", "")),
-            ("http://[::1]:10001/a/q", here, found("a", "/q", "")),
+            ("http://127.0.0.1:20001/a/q/messages", here, messages()),
+            ("http://127.0.0.1/a/q/messages", here, messages()),
+            ("http://localhost:10001/a/q/messages", here, messages()),
+            ("http://[::1]:10001/a/q/messages/id", here, found("a", "/q/messages/id", "")),
             ("https://a.queue.example.org/q", "a.table.example.org", found("a", "/q", "")),
             ("https://a.queue.example.org:8/q", here, found("a", "/q", "")),
-            ("http://box:10001/a/q", "box:10002", found("a", "/q", "")),
-            ("http://box:10001?x", "box:10002", found("", "", "x")),
-            ("HTTP://127.0.0.1:10001/a/q", here, found("a", "/q", "")),
-            ("http://10.0.0.5:10001/a/q", "10.0.0.5:10002", found("a", "/q", "")),
-            ("http://10.0.0.6:10001/a/q", "10.0.0.5:10002", None),
-            ("http://10.0.0.5:10001/a/q", here, None),
-            ("http://127.0.0.1:10001/a/q", "10.0.0.5:10002", None),
-            ("ftp://127.0.0.1:10001/a/q", here, None),
+            ("http://box:10001/a/q/messages", "box:10002", messages()),
+            ("http://box:10001/a/q/messages", "box", messages()),
+            ("HTTP://127.0.0.1:10001/a/q/messages", here, messages()),
+            ("http://10.0.0.5:10001/a/q/messages", "10.0.0.5:10002", messages()),
+            ("http://10.0.0.6:10001/a/q/messages", "10.0.0.5:10002", None),
+            ("http://10.0.0.5:10001/a/q/messages", here, None),
+            ("http://127.0.0.1:10001/a/q/messages", "10.0.0.5:10002", None),
+            ("ftp://127.0.0.1:10001/a/q/messages", here, None),
             ("ftp://a.queue.example.org/q", here, None),
-            ("://127.0.0.1:10001/a/q", here, None),
-            ("/a/t?x=http://127.0.0.1:10001/a/q", here, None),
+            ("://127.0.0.1:10001/a/q/messages", here, None),
+            ("/a/t?x=http://127.0.0.1:10001/a/q/messages", here, None),
             ("/a/t(PartitionKey='http://a.queue.example.org/q',RowKey='')", here, None),
-            ("http://127.0.0.1:10002/a/q", here, None),
-            ("http://127.0.0.1:10001/a/q", "127.0.0.1:10001", None),
-            ("http://other:10001/a/q", here, None),
-            ("http://127.0.0.1/a/q", here, None),
-            ("http://a.table.example.org:10001/q", here, None),
-            ("http://queue.example.org:10001/a/q", here, None),
+            ("http://127.0.0.1:10002/a/q/messages", here, None),
+            ("http://127.0.0.1:20002/a/people", here, None),
+            ("http://127.0.0.1:20002/a/people/people", here, None),
+            ("http://127.0.0.1:20002/a/q/messages/a/b", here, None),
+            ("http://127.0.0.1:20002/a//messages", here, None),
+            ("http://127.0.0.1:20002/a/people(PartitionKey='p',RowKey='r')", here, None),
+            ("http://127.0.0.1:10001?x", here, None),
+            ("http://other:10001/a/q/messages", here, None),
+            ("http://a.table.example.org:10001/q/messages", here, None),
+            ("http://queue.example.org:10001/a/q/messages", here, None),
             ("/a/q/messages", here, None),
             ("q/messages", here, None),
-            ("http://127.0.0.1:x/a/q", here, None),
         ];
         for (target, host, expected) in cases {
             assert_eq!(find(target, host), expected, "{target} at {host}");
         }
-        assert!(queue_address("http://box/a/q", "box:10002", 80).is_some());
-        assert!(queue_address("https://box/a/q", "box:10002", 443).is_some());
+        let below_table = "http://127.0.0.1:20002/a/messages/messages";
+        assert!(queue_address(below_table, true, here).is_none(), "a table may have that name");
+    }
+
+    #[test]
+    fn which_relative_urls_name_a_queue() {
+        let cases = [
+            ("$queue/q/messages", Some(("/q/messages", ""))),
+            ("/$queue/q/messages?x=1", Some(("/q/messages", "x=1"))),
+            ("/a/$queue/q/messages/id?x", Some(("/q/messages/id", "x"))),
+            ("%24queue/q/messages", Some(("/q/messages", ""))),
+            ("$queue", None),
+            ("$queues/q/messages", None),
+            ("/b/$queue/q/messages", None),
+            ("/a/people?x=$queue/q/messages", None),
+            ("http://127.0.0.1:10002/a/$queue/q/messages", None),
+        ];
+        for (target, expected) in cases {
+            assert_eq!(relative_target(target, "/a"), expected, "{target}");
+        }
+        assert_eq!(relative_target("/$queue/q", ""), Some(("/q", "")));
     }
 
     proptest! {
         #[test]
         fn any_target_is_answered(target in "\\PC{0,30}|(http://|[a:/?.0-9\\]\\[]|queue){0,12}") {
-            let _ = queue_address(&target, "127.0.0.1:10002", 10001);
+            let _ = queue_address(&target, false, "127.0.0.1:10002");
+            let _ = relative_target(&target, "/a");
         }
     }
 }

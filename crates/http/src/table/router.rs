@@ -252,6 +252,9 @@ impl Route {
             None => Access::UpsertEntity,
         };
         let (access, table) = match self {
+            Self::Batch => {
+                return grant.check_batch().map_err(|denied| TableError::Denied(denied).into());
+            }
             Self::CreateTable => (Access::CreateTable, None),
             Self::SetPolicies(table) => (Access::TablePolicies, Some(table)),
             Self::CreateIndex(table) | Self::SetTtl(table) => (Access::TableSettings, Some(table)),
@@ -276,6 +279,11 @@ impl Route {
                 | Self::QueryTables
                 | Self::Changes(_)
         )
+    }
+
+    /// Whether it may be answered in plain text.
+    pub(crate) fn speaks_text(&self) -> bool {
+        matches!(self, Self::Explain(_) | Self::CountEntities(_))
     }
 
     /// Largest body, in bytes; none where no body is meant.
@@ -308,6 +316,11 @@ pub(crate) fn route(head: &Head<'_>, strict: bool) -> Result<Route, Failure> {
             return Ok(Route::KeysMissing(table, entity_access(verb)));
         }
         resource => resource?,
+    };
+    let resource = match (resource, verb) {
+        (Resource::Below(_), "GET") => return Err(Failure::UnsupportedOption),
+        (Resource::Below(table), _) => Resource::Entities(table),
+        (resource, _) => resource,
     };
     let comp = head.query.get("comp");
     let service = head.query.get("restype") == Some("service");

@@ -31,6 +31,8 @@ pub(super) fn draw(results: &Results, connections: usize) -> String {
     let scale = (WIDTH - LEFT - RIGHT) / (highest - lowest);
     let x = |rate: f64| LEFT + (rate.max(1e-9).log10() - lowest).max(0.0) * scale;
 
+    let peer =
+        results.machine.peer.as_deref().and_then(|name| name.split(' ').next()).unwrap_or("peer");
     let mut y = TOP;
     let mut bars = String::new();
     for cell in &cells {
@@ -43,7 +45,7 @@ pub(super) fn draw(results: &Results, connections: usize) -> String {
         let height = shown.len() as f64 * BAR;
         bars += &text(LEFT - 10.0, y + height / 2.0 + 4.0, "end", "label", cell.workload.name());
         if let Some(ratio) = cell.ratio_to(Kind::Peer) {
-            let words = format!("{} x peer", figure(ratio));
+            let words = format!("{} x {peer}", figure(ratio));
             bars += &text(WIDTH - 16.0, y + height / 2.0 + 4.0, "end", "ratio", &words);
         }
         for (_, name, colour, rate) in shown {
@@ -91,7 +93,7 @@ pub(super) fn draw(results: &Results, connections: usize) -> String {
     }
     let height = bottom + 40.0;
     let title = format!("Operations per second, {connections} connections");
-    let note = "logarithmic scale; longer is better; server and client share the machine";
+    let note = "the scale is logarithmic: each step is ten times the one before; longer is better; server and client share the machine";
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{title}\">\n{STYLE}\n\

@@ -1,7 +1,7 @@
 //! Queues of a backup come back in a data directory, with all that is known of their messages.
 
 use rowhouse_env::{SystemClock, SystemRandom};
-use rowhouse_server::{Config, restore};
+use rowhouse_server::{Config, RestoreChoice, restore};
 use rowhouse_service_backup::{BackupService, KeepKeys};
 use rowhouse_store::{Batch, Message, MessageAction, Queue, Store};
 use rowhouse_store_embedded::{EmbeddedStore, Options};
@@ -14,7 +14,7 @@ fn fixture(name: &str) -> PathBuf {
 
 fn restored(directory: &Path, files: &[PathBuf]) -> (EmbeddedStore, u64) {
     let config = Config { data: directory.to_owned(), ..Config::default() };
-    let (restored, _) = restore(&config, files, |_, _| {}).unwrap();
+    let (restored, _) = restore(&config, files, RestoreChoice::default(), |_, _| {}).unwrap();
     let store = EmbeddedStore::open(Options::new(directory), Arc::new(SystemClock)).unwrap();
     (store, restored.messages)
 }

@@ -16,6 +16,8 @@ pub enum Resource {
     Batch,
     /// The entities of a table.
     Entities(String),
+    /// Something below a table, of which there is nothing. Writes go by the table, as Azure's do.
+    Below(String),
     /// How many entities a table has. Ours, not the original's: `docs/extensions.md`.
     Count(String),
     /// One entity.
@@ -53,7 +55,7 @@ pub fn parse_resource(raw_path: &str) -> Result<Resource, ResourceError> {
         None if path.is_empty() => return Ok(Resource::Service),
         None => return Err(ResourceError::Syntax),
         Some("") => return Ok(Resource::Service),
-        Some("$batch") => return Ok(Resource::Batch),
+        Some("$batch" | "$batch/") => return Ok(Resource::Batch),
         Some(rest) => rest,
     };
     if let Some(name) = path.strip_suffix("()/$count")
@@ -62,11 +64,11 @@ pub fn parse_resource(raw_path: &str) -> Result<Resource, ResourceError> {
     {
         return Ok(Resource::Count(name.to_owned()));
     }
-    // A client that was given the address of a table as that of the service appends a second segment. The
-    // original goes by the first.
-    let path = match path.split_once('/') {
-        Some((first, _)) if !first.contains('(') => first,
-        _ => path,
+    // A client that was given the address of a table as that of the service appends a second segment. Azure goes by the
+    // first when it writes.
+    let (path, below) = match path.split_once('/') {
+        Some((first, rest)) if !first.contains('(') => (first, !rest.is_empty()),
+        _ => (path, false),
     };
     let (name, predicate) = match path.split_once('(') {
         Some((name, rest)) => (name, rest.strip_suffix(')').ok_or(ResourceError::Syntax)?),
@@ -79,6 +81,7 @@ pub fn parse_resource(raw_path: &str) -> Result<Resource, ResourceError> {
     let keys = parse_keys(predicate, name)?;
     let resource = match keys {
         Keys::None if is_tables => Resource::Tables,
+        Keys::None if below => Resource::Below(name.to_owned()),
         Keys::None => Resource::Entities(name.to_owned()),
         Keys::One(table) if is_tables => Resource::Table(table),
         Keys::Two(..) if is_tables => return Err(key_count(name)),
@@ -181,12 +184,13 @@ mod tests {
             ("/Tables(%27people%27)", Resource::Table("people".into())),
             ("/$batch", Resource::Batch),
             ("/%24batch", Resource::Batch),
+            ("/$batch/", Resource::Batch),
             ("/people", Resource::Entities("people".into())),
             ("/people()", Resource::Entities("people".into())),
             ("/people/", Resource::Entities("people".into())),
-            ("/people/people", Resource::Entities("people".into())),
-            ("/people/Tables('x')", Resource::Entities("people".into())),
-            ("/people//(PartitionKey='a',RowKey='b')", Resource::Entities("people".into())),
+            ("/people/people", Resource::Below("people".into())),
+            ("/people/Tables('x')", Resource::Below("people".into())),
+            ("/people//(PartitionKey='a',RowKey='b')", Resource::Below("people".into())),
             ("/tables", Resource::Entities("tables".into())),
             ("/$MetricsHour", Resource::Entities("$MetricsHour".into())),
             ("/t(PartitionKey='p',RowKey='r')", entity("t", "p", "r")),

@@ -2,7 +2,7 @@
 
 use super::XmlError;
 use super::text::{DECLARATION, push_element};
-use super::tree::Node;
+use super::tree::{Node, place_after};
 use rowhouse_types::{Service, StoredPolicy, Timestamp, limits};
 
 /// Every element below the root.
@@ -20,7 +20,7 @@ pub fn read(body: &[u8], service: Service) -> Result<Vec<StoredPolicy>, XmlError
     let root = Node::parse(body, "SignedIdentifiers")?.known_to(service, &NAMES);
     let mut policies: Vec<StoredPolicy> = Vec::new();
     for node in root.list("SignedIdentifier", limits::POLICIES_MAX)? {
-        let policy = read_policy(node, service)?;
+        let policy = read_policy(node, service, body)?;
         if policies.iter().any(|other| other.id == policy.id) {
             return Err(XmlError::Syntax);
         }
@@ -29,11 +29,17 @@ pub fn read(body: &[u8], service: Service) -> Result<Vec<StoredPolicy>, XmlError
     Ok(policies)
 }
 
-fn read_policy(node: &Node, service: Service) -> Result<StoredPolicy, XmlError> {
+fn read_policy(node: &Node, service: Service, body: &[u8]) -> Result<StoredPolicy, XmlError> {
     let [id, policy] = node.fields(["Id", "AccessPolicy"])?;
     let id = id.ok_or(XmlError::Syntax)?.text()?;
     if !(1..=limits::POLICY_ID_CHARS_MAX).contains(&id.chars().count()) {
-        return Err(XmlError::Syntax);
+        return Err(match service {
+            Service::Table => XmlError::Syntax,
+            Service::Queue => {
+                let (line, position) = place_after(body, node);
+                XmlError::PolicyId { line, position }
+            }
+        });
     }
     let [start, expiry, permission] = match policy {
         Some(policy) => policy.fields(["Start", "Expiry", "Permission"])?,
@@ -202,6 +208,22 @@ mod tests {
             assert_eq!(queue(wrong), Err(XmlError::Syntax), "{wrong}");
         }
         assert_eq!(read(policy("raup").as_bytes()), Err(XmlError::NodeValue));
+    }
+
+    #[test]
+    fn queues_say_where_an_id_is_wrong() {
+        let long = "x".repeat(65);
+        let policy = |id: &str| format!("<SignedIdentifier><Id>{id}</Id></SignedIdentifier>");
+        let cases = [
+            (format!("<SignedIdentifiers>{}</SignedIdentifiers>", policy(&long)), (1, 133)),
+            (format!("<SignedIdentifiers>\n{}\n</SignedIdentifiers>", policy("")), (3, 3)),
+            (format!("<SignedIdentifiers>{0}{0}</SignedIdentifiers>", policy("")), (1, 67)),
+        ];
+        for (body, (line, position)) in cases {
+            let error = Err(XmlError::PolicyId { line, position });
+            assert_eq!(super::read(body.as_bytes(), Service::Queue), error, "{body}");
+            assert_eq!(read(body.as_bytes()), Err(XmlError::Syntax), "{body}");
+        }
     }
 
     #[test]

@@ -73,6 +73,59 @@ fn push(out: &mut String, message: &MessageView<'_>) {
     out.push_str("</QueueMessage>");
 }
 
+/// A message of a list, as a client is given it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedMessage {
+    /// Its id.
+    pub id: String,
+    /// When it was put, as the service writes times.
+    pub inserted: String,
+    /// When it is gone.
+    pub expires: String,
+    /// What its taker needs to change it; empty if it was not taken.
+    pub receipt: String,
+    /// When it is visible again; empty if it was not taken.
+    pub visible: String,
+    /// How often it was taken.
+    pub taken: u32,
+    /// What it says, with every blank.
+    pub text: String,
+}
+
+/// Reads a list of messages. Whoever calls has limited the length of the body.
+pub fn read_list(body: &[u8]) -> Result<Vec<ListedMessage>, XmlError> {
+    let root = Node::parse_any_length(body, "QueueMessagesList")?;
+    let messages = root.children.iter().filter(|child| child.name == "QueueMessage");
+    messages.map(read_listed).collect()
+}
+
+fn read_listed(node: &Node) -> Result<ListedMessage, XmlError> {
+    let mut message = ListedMessage::default();
+    for child in &node.children {
+        let text = child.raw_text()?.to_owned();
+        match child.name.as_str() {
+            "MessageId" => message.id = text,
+            "InsertionTime" => message.inserted = text,
+            "ExpirationTime" => message.expires = text,
+            "PopReceipt" => message.receipt = text,
+            "TimeNextVisible" => message.visible = text,
+            "DequeueCount" => message.taken = text.parse().map_err(|_| XmlError::NodeValue)?,
+            "MessageText" => message.text = text,
+            _ => {}
+        }
+    }
+    Ok(message)
+}
+
+/// The body that puts a message with this text.
+pub fn write_text(text: &str) -> String {
+    let mut out = String::from(DECLARATION);
+    out.push_str("<QueueMessage>");
+    push_element(&mut out, "MessageText", text);
+    out.push_str("</QueueMessage>");
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +151,25 @@ mod tests {
             let body = start.to_owned() + &wrapped("<MessageText>x</MessageText>");
             assert_eq!(read(body.as_bytes()).as_deref(), Ok("x"), "{start:?}");
         }
+    }
+
+    #[test]
+    fn lists_are_read_back() {
+        let view = MessageView {
+            id: Guid::parse("01234567-89ab-cdef-0123-456789abcdef").unwrap(),
+            inserted: Timestamp::EDM_MIN,
+            expires: Timestamp::EDM_MIN.plus_seconds(60),
+            taken: Some((Timestamp::EDM_MIN, Timestamp::EDM_MIN.plus_seconds(30))),
+            content: Some((3, " a <b>\r\n ")),
+        };
+        let list = read_list(write([view, view]).as_bytes()).unwrap();
+        assert_eq!(list.len(), 2);
+        assert_eq!((list[0].taken, list[0].text.as_str()), (3, " a <b>\r\n "));
+        assert_eq!(list[0].expires, Timestamp::EDM_MIN.plus_seconds(60).rfc1123());
+        assert!(!list[0].receipt.is_empty() && !list[0].visible.is_empty());
+        assert_eq!(read_list(write([]).as_bytes()), Ok(Vec::new()));
+        let text = " mess\t&<age>\r\n";
+        assert_eq!(read(write_text(text).as_bytes()).as_deref(), Ok(text));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A page of the queues of an account, and the marker between pages.
 
+use super::XmlError;
 use super::text::{DECLARATION, push_element, push_escaped};
+use super::tree::Node;
 
 /// What was asked for: an answer repeats it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,11 +95,40 @@ pub fn read_marker<'a>(account: &str, marker: &'a str) -> Option<&'a str> {
     marker.strip_prefix('/')?.strip_prefix(account)?.strip_prefix('/')
 }
 
+/// Reads a page: the names of the queues, and the marker of the next page.
+pub fn read(body: &[u8]) -> Result<(Vec<String>, Option<String>), XmlError> {
+    let root = Node::parse_any_length(body, "EnumerationResults")?;
+    let (mut names, mut next) = (Vec::new(), None);
+    for child in &root.children {
+        match child.name.as_str() {
+            "Queues" => {
+                let names_of = child.children.iter().flat_map(|queue| &queue.children);
+                for name in names_of.filter(|child| child.name == "Name") {
+                    names.push(name.text()?.to_owned());
+                }
+            }
+            "NextMarker" => next = Some(child.text()?.to_owned()).filter(|text| !text.is_empty()),
+            _ => {}
+        }
+    }
+    Ok((names, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xml::tree::Node;
     use proptest::prelude::*;
+
+    #[test]
+    fn pages_are_read_back() {
+        let queues = ["list0", "list1"].map(|name| QueueView { name, metadata: None });
+        let page = write("http://h/a", "a", Asked::default(), queues, Some("list2"), 10_000);
+        let names = vec!["list0".to_owned(), "list1".to_owned()];
+        assert_eq!(read(page.as_bytes()), Ok((names, Some("/a/list2".to_owned()))));
+        let page = write("http://h/a", "a", Asked::default(), [], None, 10_000);
+        assert_eq!(read(page.as_bytes()), Ok((Vec::new(), None)));
+        assert!(read(b"<Other/>").is_err());
+    }
 
     #[test]
     fn a_page() {

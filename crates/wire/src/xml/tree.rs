@@ -17,6 +17,8 @@ pub(super) struct Node {
     /// All text directly inside.
     text: String,
     pub(super) children: Vec<Node>,
+    /// Where the element ends, in bytes of the body without a byte order mark.
+    end: usize,
 }
 
 impl Node {
@@ -60,10 +62,11 @@ impl Node {
                 }
                 Event::Empty(tag) => {
                     let name = tag.name().into_inner().to_owned();
-                    top.children.push(Self { name, ..Self::default() });
+                    top.children.push(Self { name, end: position(&reader), ..Self::default() });
                 }
                 Event::End(_) => {
-                    let node = open.pop().ok_or(XmlError::Syntax)?;
+                    let mut node = open.pop().ok_or(XmlError::Syntax)?;
+                    node.end = position(&reader);
                     open.last_mut().ok_or(XmlError::Syntax)?.children.push(node);
                 }
                 Event::Text(text) => top.text.push_str(&text.xml10_content()),
@@ -145,12 +148,28 @@ impl Node {
     }
 }
 
+fn position(reader: &Reader<&[u8]>) -> usize {
+    usize::try_from(reader.buffer_position()).unwrap_or_default()
+}
+
+/// Line and position, both from 1, of what stands behind that text.
+fn place(before: &str) -> (usize, usize) {
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
+}
+
+/// Where the tag behind an element of the body has its name: line and position, both from 1.
+pub(super) fn place_after(body: &[u8], node: &Node) -> (usize, usize) {
+    let text = str::from_utf8(body).unwrap_or_default();
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+    let rest = text.get(node.end..).unwrap_or_default();
+    let tag = rest.trim_start();
+    let marks = tag.len() - tag.trim_start_matches(['<', '/']).len();
+    place(text.get(..text.len() - tag.len() + marks).unwrap_or_default())
+}
+
 /// Where a document ceases to be one: line and position, both from 1. None if it is not the form that is at fault.
 pub(super) fn fault(body: &[u8]) -> Option<(usize, usize)> {
-    let place = |before: &str| {
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        (before.matches('\n').count() + 1, line.chars().count() + 1)
-    };
     let text = match std::str::from_utf8(body) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
