@@ -24,7 +24,8 @@ pub(crate) struct AccountCommand {
 const EXAMPLES: &str = "Examples:
   rowhouse account create warehouse
   rowhouse account list --json
-  rowhouse account rotate warehouse --slot 1";
+  rowhouse account rotate warehouse --slot 1
+  rowhouse account limits warehouse --tables 500 --queues default";
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -34,7 +35,7 @@ enum Action {
     Create {
         /// 3 to 24 lower-case letters and digits.
         name: String,
-        /// Use this key, in Base64, instead of a new one. Give it twice: for slot 1 and slot 2.
+        /// Use this key, at least 32 bytes in Base64, instead of a new one. Give it twice: for slot 1 and slot 2.
         #[arg(long = "key", value_name = "BASE64")]
         keys: Vec<String>,
     },
@@ -53,10 +54,23 @@ enum Action {
         /// Which key.
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
         slot: u8,
-        /// Use this key, in Base64, instead of a new one.
+        /// Use this key, at least 32 bytes in Base64, instead of a new one.
         #[arg(long, value_name = "BASE64")]
         key: Option<String>,
     },
+    /// Show or change how many tables and queues an account may have. Those that are there stay.
+    Limits {
+        /// Name of the account.
+        name: String,
+        /// Most tables: a number, or 'default' for what the server allows every account.
+        #[arg(long, value_name = "N", value_parser = limit)]
+        tables: Option<Limit>,
+        /// Most queues.
+        #[arg(long, value_name = "N", value_parser = limit)]
+        queues: Option<Limit>,
+    },
+    /// Seal the keys of all accounts with the first key of the server's master key file. Can be interrupted and repeated.
+    Reseal,
     /// Remove an account with all its tables and queues.
     Remove {
         /// Its name.
@@ -65,6 +79,32 @@ enum Action {
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// A limit of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// What the server allows every account.
+    Default,
+    Own(u64),
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "default" => Ok(Limit::Default),
+        number => {
+            number.parse().map(Limit::Own).map_err(|_| "must be a number, or 'default'".to_owned())
+        }
+    }
+}
+
+impl Limit {
+    fn json(self) -> Value {
+        match self {
+            Self::Default => Value::Null,
+            Self::Own(number) => json!(number),
+        }
+    }
 }
 
 impl AccountCommand {
@@ -98,6 +138,29 @@ fn ask(client: &AdminClient, action: &Action) -> Result<Value, Failure> {
             let body = key.as_ref().map(|key| json!({ "key": key }));
             let path = path(name, &format!("/keys/{slot}/rotate"))?;
             client.send("POST", &path, body.as_ref())
+        }
+        Action::Limits { name, tables: None, queues: None } => {
+            client.send("GET", &path(name, "/limits")?, None)
+        }
+        Action::Limits { name, tables, queues } => {
+            let mut body = serde_json::Map::new();
+            for (kind, limit) in [("tables", tables), ("queues", queues)] {
+                if let Some(limit) = limit {
+                    body.insert(kind.to_owned(), limit.json());
+                }
+            }
+            client.send("PATCH", &path(name, "/limits")?, Some(&Value::Object(body)))
+        }
+        Action::Reseal => {
+            let mut resealed = 0;
+            loop {
+                let answer = client.send("POST", "/v1/master-key/reseal", None)?;
+                let (now, left) = (&answer["resealed"], &answer["remaining"]);
+                resealed += now.as_u64().unwrap_or(0);
+                if left.as_u64().unwrap_or(0) == 0 {
+                    return Ok(json!({ "resealed": resealed }));
+                }
+            }
         }
         Action::Remove { name, .. } => {
             client.send("DELETE", &path(name, "")?, None)?;
@@ -137,6 +200,21 @@ fn tell(action: &Action, answer: &Value) -> String {
         Action::Create { .. } | Action::Show { .. } => account(answer),
         Action::Rotate { name, slot, .. } => {
             format!("Key {slot} of {name} is now\n{}\n", text(&answer["key"]))
+        }
+        Action::Limits { .. } => {
+            let line = |kind: &str| {
+                let limit = answer[kind]["limit"].as_u64().unwrap_or(0);
+                let default = answer[kind]["default"].as_bool() == Some(true);
+                format!("{limit}{}", if default { " (default of the server)" } else { "" })
+            };
+            format!("Tables    {}\nQueues    {}\n", line("tables"), line("queues"))
+        }
+        Action::Reseal => {
+            let accounts = match answer["resealed"].as_u64() {
+                Some(1) => "1 account".to_owned(),
+                number => format!("{} accounts", number.unwrap_or(0)),
+            };
+            format!("Sealed the keys of {accounts} anew: all are under the first master key.\n")
         }
         Action::Remove { name, .. } => format!("Removed {name} with all its tables and queues.\n"),
     }
@@ -230,6 +308,23 @@ mod tests {
         );
         assert!(!none.contains("AccountKey"), "{none}");
         assert!(with(json!([null, "Yg=="])).contains(";AccountKey=Yg==;"));
+    }
+
+    #[test]
+    fn limits_are_numbers_or_the_default() {
+        assert_eq!(limit("0"), Ok(Limit::Own(0)));
+        assert_eq!(limit("default"), Ok(Limit::Default));
+        for bad in ["", "-1", "1.5", "many", "18446744073709551616"] {
+            assert!(limit(bad).is_err(), "{bad}");
+        }
+        let action = Action::Limits { name: "shop".into(), tables: None, queues: None };
+        let answer = json!({
+            "name": "shop",
+            "tables": { "limit": 7, "default": false },
+            "queues": { "limit": 20000, "default": true },
+        });
+        let expected = "Tables    7\nQueues    20000 (default of the server)\n";
+        assert_eq!(tell(&action, &answer), expected);
     }
 
     #[test]

@@ -28,6 +28,9 @@ const HEAD_BYTES_MAX: u64 = 64 * 1024;
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Where the admin listener is unless configured.
+pub(crate) const ADMIN_DEFAULT: &str = "http://127.0.0.1:10003";
+
 /// Which server to ask, and how to print what it says.
 #[derive(Debug, Args)]
 pub(crate) struct AdminOptions {
@@ -37,7 +40,7 @@ pub(crate) struct AdminOptions {
         global = true,
         value_name = "URL",
         env = "ROWHOUSE_ADMIN",
-        default_value = "http://127.0.0.1:10003"
+        default_value = ADMIN_DEFAULT
     )]
     admin: String,
 
@@ -55,6 +58,11 @@ pub(crate) struct AdminOptions {
 }
 
 impl AdminOptions {
+    /// A server by its admin listener alone.
+    pub(crate) fn at(admin: String) -> Self {
+        Self { admin, data: None, admin_token_file: None, json: false }
+    }
+
     /// A client for what that server answers to everybody on this machine. Only a listener with TLS wants the token for that, and only
     /// it gets the token: while the server is down, somebody else may listen on its port.
     pub(crate) fn probe(&self) -> Result<AdminClient, Failure> {
@@ -374,12 +382,17 @@ fn parse_url(url: &str) -> Result<Listener, Failure> {
 
 /// The first token of the file, without its scopes.
 fn read_token(path: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        format!(
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "only the server's user may read the admin token {}: run the command as that user (sudo -u USER \
+             rowhouse ...), or name a token of yours with --admin-token-file",
+            path.display()
+        ),
+        _ => format!(
             "cannot read the admin token {} ({error}): name the server's data directory with \
              --data, or its token file with --admin-token-file",
             path.display()
-        )
+        ),
     })?;
     let mut lines = text.lines().map(str::trim);
     let line = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();

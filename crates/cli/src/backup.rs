@@ -331,7 +331,7 @@ pub(crate) fn left_out(held: &KeysHeld) -> Value {
 
 /// What programs read of a backup.
 fn value(survey: &Survey) -> Value {
-    let Survey { header, catalogue, items, totals, bytes } = survey;
+    let Survey { header, catalogue, items, totals, bytes, .. } = survey;
     let held = KeysHeld::of(catalogue);
     let tables: Vec<Value> = catalogue
         .tables

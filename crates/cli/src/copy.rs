@@ -131,7 +131,7 @@ impl CopyCommand {
         let (progress, began) = (Arc::new(Progress::default()), Instant::now());
         let copied = {
             let _shown = Shown::start(&progress, "entities");
-            transfer::run(copy.run(&source, &dest, &progress))?
+            transfer::run(&source, copy.run(&source, &dest, &progress))?
         };
         let rate = transfer::rate(&progress, began.elapsed());
         let tables = output::counted(copied.tables.len() as u64, "table", "tables");
@@ -204,7 +204,7 @@ fn verify(
     progress.expect(2 * entities);
     let compared = {
         let _shown = Shown::start(&progress, "entities compared");
-        transfer::run(copy.compare(source, dest, tables, &progress))?
+        transfer::run(source, copy.compare(source, dest, tables, &progress))?
     };
     let row = |table: &Compared| {
         let verdict = match table {

@@ -5,16 +5,19 @@ use crate::{Failure, output, transfer};
 use clap::Args;
 use rowhouse_client::Asked;
 
-/// Tell how the server reads a query: by which plan, how many entities it looks at and returns, and what
-/// would make it cheap.
+/// Explain a query: its plan, its cost, and how to make it cheaper.
 ///
 /// The first page of the query is read for it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, mut_args(|argument| argument.hide_env_values(true)))]
 pub(crate) struct ExplainCommand {
     /// The table.
-    #[arg(long)]
-    table: String,
+    #[arg(required_unless_present = "named", conflicts_with = "named")]
+    table: Option<String>,
+
+    /// The table, as earlier versions had it.
+    #[arg(long = "table", value_name = "TABLE", hide = true)]
+    named: Option<String>,
 
     /// The filter, such as "Email eq 'ann@example.com'".
     #[arg(long, value_name = "FILTER")]
@@ -37,15 +40,16 @@ pub(crate) struct ExplainCommand {
 }
 
 const EXAMPLES: &str = "Examples:
-  rowhouse explain --table People --filter \"Email eq 'ann@example.com'\"
-  rowhouse explain --table People --order \"Age desc\" --top 10 --json";
+  rowhouse explain People --filter \"Email eq 'ann@example.com'\"
+  rowhouse explain People --order \"Age desc\" --top 10 --json";
 
 impl ExplainCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        transfer::check_table(&self.table)?;
+        let table = self.table.or(self.named).unwrap_or_default();
+        transfer::check_table(&table)?;
         let client = transfer::client(&self.service.target()?)?;
         let asked = Asked { filter: self.filter, order: self.order, top: self.top };
-        let answer = transfer::run(async { Ok(client.explain(&self.table, &asked).await?) })?;
+        let answer = transfer::run(&client, async { Ok(client.explain(&table, &asked).await?) })?;
         output::print(&match answer["text"].as_str() {
             Some(text) if !self.json => text.to_owned(),
             _ => format!("{answer:#}\n"),

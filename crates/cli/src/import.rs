@@ -2,7 +2,7 @@
 
 mod azurite;
 
-use crate::export::FileFormat;
+use crate::export::{FileFormat, beside};
 use crate::service::Service;
 use crate::transfer::{self, Shown};
 use crate::{Failure, output};
@@ -10,7 +10,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use rowhouse_client::files::{AzuriteReader, CsvReader, FileRow, Format, NdjsonReader, Rows};
 use rowhouse_client::import::{Import, Report};
 use rowhouse_client::{Client, OnConflict, Progress, Refused};
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -46,7 +45,7 @@ pub(crate) struct ImportCommand {
     #[arg(required = true)]
     file: Option<PathBuf>,
 
-    /// How the file is written. Default: CSV if its name ends in .csv, otherwise NDJSON.
+    /// How the file is written. Default: as its suffix says, NDJSON without one.
     #[arg(long)]
     format: Option<FileFormat>,
 
@@ -67,8 +66,8 @@ const EXAMPLES: &str = "Examples:
 enum Source {
     /// Write all tables of Azurite's data file, with all their entities and stored access policies.
     ///
-    /// Stop Azurite first, so that the file is complete: it is __azurite_db_table__.json in Azurite's
-    /// directory. Tables are made where they are missing. Service properties (CORS rules, logging, metrics)
+    /// Stop Azurite with Ctrl-C (SIGINT) first: only then is the file complete, which is
+    /// __azurite_db_table__.json in Azurite's directory. 'rowhouse copy' from a running Azurite is safer. Tables are made where they are missing. Service properties (CORS rules, logging, metrics)
     /// are left out, and so are other accounts; the command says so if there are any.
     #[command(mut_args(|argument| argument.hide_env_values(true)))]
     Azurite {
@@ -89,7 +88,8 @@ struct Options {
     #[arg(long, value_enum, default_value_t = Policy::Fail)]
     on_conflict: Policy,
 
-    /// Batches that are written at a time.
+    /// Batches that are written at a time. A batch holds rows of one partition: where each partition has few rows,
+    /// more jobs are faster.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
 
@@ -137,7 +137,7 @@ impl ImportCommand {
         let (table, file) = (self.table.unwrap_or_default(), self.file.unwrap_or_default());
         transfer::check_table(&table)?;
         let client = transfer::client(&self.options.service.target()?)?;
-        let format = FileFormat::of(self.format, &file);
+        let format = FileFormat::of(self.format, &file)?;
         let from_input = file.as_os_str() == "-";
         if from_input && self.options.resume {
             return Err("--resume needs a file: standard input cannot be read again".to_owned());
@@ -173,6 +173,7 @@ fn import_azurite(file: &Path, account: &str, options: &Options) -> Result<(), F
     let told = options.tell(&report, &tables, false);
     let policies = azurite::set_policies(&client, options.on_conflict.into(), &rest);
     azurite::tell_left_out(&rest);
+    azurite::warn();
     match (told, policies) {
         (Err(rows), Err(policies)) => Err(format!("{rows}; {policies}")),
         (told, policies) => told.and(policies),
@@ -219,7 +220,7 @@ impl Options {
         for refused in shown {
             eprintln!("{}", described(refused, by_line));
         }
-        Err(format!("{refused} refused: all of them are told in a file with --errors FILE"))
+        Err(format!("{refused} refused; list refused rows with --errors FILE"))
     }
 }
 
@@ -231,18 +232,41 @@ fn import_rows(
     tables: &[&str],
     progress: &Arc<Progress>,
 ) -> Result<(Report, u64), Failure> {
+    if let Some(path) = import.progress.as_ref().filter(|path| import.resume && !path.exists()) {
+        eprintln!(
+            "rowhouse: no such import was interrupted ({} is not there): this one begins anew",
+            path.display()
+        );
+    }
     let began = Instant::now();
     let report = {
         let _shown = Shown::start(progress, "rows");
-        transfer::run(async {
+        let hint = "; --create makes it";
+        let importing = async {
             for table in tables {
                 client.create_table(table).await?;
             }
             import.run(client, rows, progress).await
-        })?
+        };
+        transfer::run_until_stopped(client, hint, importing, || stopped(import, progress))?
     };
     let rate = transfer::rate(progress, began.elapsed());
     Ok((report, rate))
+}
+
+/// How an import that was stopped goes on.
+fn stopped(import: &Import, progress: &Progress) -> Failure {
+    let rows = output::counted(progress.rows(), "row", "rows");
+    match &import.progress {
+        Some(path) if path.exists() => {
+            format!("stopped after {rows}: the same command with --resume goes on from there")
+        }
+        Some(_) => format!(
+            "stopped after {rows}, before anything was noted: give the same command again; rows that are there \
+             already are recognised"
+        ),
+        None => format!("stopped after {rows} of standard input"),
+    }
 }
 
 /// Which row was refused, and why. Where rows have no lines they are told by table and keys.
@@ -304,12 +328,6 @@ fn reader<R: std::io::BufRead + Send + 'static>(
         Format::Ndjson => Box::new(NdjsonReader::new(input)),
         Format::Csv => Box::new(CsvReader::new(input)?),
     })
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }
 
 #[cfg(test)]
@@ -376,7 +394,7 @@ mod tests {
             progress: None,
             resume: false,
         };
-        let report = transfer::run(import.run(&client, Box::new(rows), &counts)).unwrap();
+        let report = transfer::run(&client, import.run(&client, Box::new(rows), &counts)).unwrap();
         assert_eq!((report.refused, counts.share()), (2, Some(1000)));
     }
 

@@ -4,9 +4,11 @@ use crate::progress::Status;
 use crate::service::Service;
 use crate::signals::stop_requested;
 use crate::transfer::{self, Shown};
-use crate::{Failure, output};
+use crate::{Failure, advice, output};
 use clap::{Args, Subcommand};
-use rowhouse_client::{Client, ClientError, Index, IndexState, NewIndex, TransferError};
+use rowhouse_client::{
+    Client, ClientError, Entity, Index, IndexState, NewIndex, Query, TransferError,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -113,21 +115,27 @@ impl Create {
         let Self { table, properties, unique, name, no_wait, .. } = self;
         let new = NewIndex { name, properties, unique };
         let began = Instant::now();
-        let index = transfer::run(async {
+        let index = transfer::run(&client, async {
             let index = client.create_index(&table, &new).await?;
             if no_wait || index.state != IndexState::Building {
                 return Ok(index);
             }
             wait(&client, &table, index).await
         })?;
+        let seconds = began.elapsed().as_secs_f64();
         let name = &index.name;
         match index.state {
             IndexState::Ready => {
                 let looked = output::counted(index.examined, "entity", "entities");
-                let seconds = began.elapsed().as_secs_f64();
                 output::print(&format!(
                     "Built the index {name} of {table}: looked at {looked} in {seconds:.1} s.\n"
                 ));
+                // The index is there, whatever comes of this.
+                let empty =
+                    transfer::run(&client, async { Ok(emptiness(&client, &table, &index).await?) });
+                if let Ok(Some(sentence)) = empty {
+                    output::print(&sentence);
+                }
             }
             IndexState::Building => output::print(&format!(
                 "The index {name} of {table} is being built. How far it is: rowhouse index list {table}\n"
@@ -142,6 +150,43 @@ impl Create {
         }
         Ok(())
     }
+}
+
+/// What to say of an index that no entity is in: the name of its first property is probably misspelled.
+async fn emptiness(
+    client: &Client,
+    table: &str,
+    index: &Index,
+) -> Result<Option<String>, ClientError> {
+    let Some(property) = index.properties.first().filter(|_| 0 < index.examined) else {
+        return Ok(None);
+    };
+    // An index of several properties is in no order of the first one if it is unique: that would be a sort.
+    let is_ordered = !index.unique || index.properties.len() == 1;
+    if !is_ordered || matches!(property.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
+        return Ok(None);
+    }
+    // In an order, entities without the property are left out.
+    let order = Some(property.clone());
+    let first = Query {
+        order,
+        top: Some(1),
+        select: Some("PartitionKey,RowKey".to_owned()),
+        ..Query::default()
+    };
+    let page = client.page(table, &first, None).await?;
+    if !page.entities.is_empty() || page.next.is_some() {
+        return Ok(None);
+    }
+    let any = client.page(table, &Query { top: Some(1), ..Query::default() }, None).await?;
+    let names: Vec<String> = any.entities.iter().flat_map(Entity::names).collect();
+    let meant = advice::similar(property, &names);
+    let meant = meant.map(|name| format!(" Did you mean {name}?")).unwrap_or_default();
+    let name = &index.name;
+    Ok(Some(format!(
+        "No entity of {table} has the property {property}.{meant} 'rowhouse index drop {table} {name}' removes the \
+         index.\n"
+    )))
 }
 
 /// Shows how far an index is until it is done or somebody says stop.
@@ -184,7 +229,7 @@ impl List {
     fn run(self) -> Result<(), Failure> {
         transfer::check_table(&self.table)?;
         let client = transfer::client(&self.service.target()?)?;
-        let indexes = transfer::run(async { Ok(client.indexes(&self.table).await?) })?;
+        let indexes = transfer::run(&client, async { Ok(client.indexes(&self.table).await?) })?;
         if self.json {
             output::print(&format!("{}\n", serde_json::json!(indexes)));
             return Ok(());
@@ -210,7 +255,7 @@ impl Drop {
         transfer::check_table(&self.table)?;
         let client = transfer::client(&self.service.target()?)?;
         let Self { table, name, .. } = self;
-        let dropped = transfer::run(async {
+        let dropped = transfer::run(&client, async {
             let dropped: Result<bool, ClientError> = client.drop_index(&table, &name).await;
             Ok(dropped?)
         })?;

@@ -7,10 +7,13 @@
 mod account;
 mod admin_client;
 mod admin_stream;
+mod advice;
 mod backup;
 mod check;
 mod cluster;
+mod columns;
 mod copy;
+mod environment;
 mod explain;
 mod export;
 mod health;
@@ -18,8 +21,11 @@ mod import;
 mod index;
 mod output;
 mod progress;
+mod query;
+mod queue;
 mod rate;
 mod restore;
+mod sas;
 mod serve;
 mod service;
 mod signals;
@@ -27,7 +33,7 @@ mod table;
 mod tail;
 mod transfer;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A durable server that speaks the Azure Table and Queue storage protocols.
@@ -58,15 +64,21 @@ enum Command {
     Import(Box<import::ImportCommand>),
     Copy(copy::CopyCommand),
     Tail(tail::TailCommand),
+    Query(query::QueryCommand),
     Table(table::TableCommand),
     Index(index::IndexCommand),
     Explain(explain::ExplainCommand),
+    Queue(queue::QueueCommand),
+    Sas(sas::SasCommand),
     /// Print the version.
     Version,
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let typed: Vec<_> = std::env::args_os().collect();
+    let matches = environment::matches(&Cli::command(), &typed);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Account(account) => account.run(),
         Command::Cluster(cluster) => cluster.run(),
@@ -78,9 +90,12 @@ fn main() -> ExitCode {
         Command::Import(import) => import.run(),
         Command::Copy(copy) => copy.run(),
         Command::Tail(tail) => tail.run(),
+        Command::Query(query) => query.run(),
         Command::Table(table) => table.run(),
         Command::Index(index) => index.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Queue(queue) => queue.run(),
+        Command::Sas(sas) => sas.run(),
         Command::Version => {
             output::print(&format!("rowhouse {}\n", rowhouse_server::VERSION));
             Ok(())
@@ -101,7 +116,6 @@ type Failure = String;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -4,8 +4,13 @@ use std::io::Write as _;
 
 /// Prints, and does not mind if nobody reads: `rowhouse account list | head` is no error.
 pub(crate) fn print(text: &str) {
+    let _ = try_print(text);
+}
+
+/// Prints, and says whether somebody reads.
+pub(crate) fn try_print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// `1 table`, `2 tables`.

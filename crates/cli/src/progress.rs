@@ -33,12 +33,14 @@ pub(crate) struct Meter {
     /// How much was there when it was first asked: what earlier runs have done tells nothing about time.
     start: Option<u64>,
     last: Option<Instant>,
+    /// The largest share that was shown: estimates fall, what people see does not.
+    reached: u64,
 }
 
 impl Meter {
     pub(crate) fn new() -> Self {
         let on_terminal = std::io::stderr().is_terminal();
-        Self { on_terminal, began: Instant::now(), start: None, last: None }
+        Self { on_terminal, began: Instant::now(), start: None, last: None, reached: 0 }
     }
 
     /// Time since it was made.
@@ -55,8 +57,16 @@ impl Meter {
     pub(crate) fn show(&mut self, status: &Status) {
         self.last = Some(Instant::now());
         let start = *self.start.get_or_insert(status.share.unwrap_or_default());
-        let line = line(status, start, self.elapsed());
+        let status = self.risen(status);
+        let line = line(&status, start, self.elapsed());
         self.write(status.share, &line);
+    }
+
+    /// The status with a share that is no less than those before.
+    fn risen(&mut self, status: &Status) -> Status {
+        let share = status.share.map(|share| share.max(self.reached));
+        self.reached = share.unwrap_or(self.reached);
+        Status { text: status.text.clone(), share }
     }
 
     /// For what takes longer than an estimate said: how much is left nobody knows.
@@ -118,7 +128,9 @@ fn bar(share: u64) -> String {
 fn left(share: u64, start: u64, elapsed: Duration) -> Option<Duration> {
     let done = u32::try_from(share.checked_sub(start)?).ok().filter(|done| 0 < *done)?;
     let rest = u32::try_from(1000_u64.saturating_sub(share)).ok()?;
-    (FORETELL_AFTER <= elapsed).then(|| elapsed * rest / done)
+    let left = elapsed * rest / done;
+    // What is nearly done is done when it is: nobody is told to wait for 0 seconds.
+    (FORETELL_AFTER <= elapsed && Duration::from_secs(1) <= left).then_some(left)
 }
 
 /// As people say it: `3 s`, `12 min`, `1 h 5 min`.
@@ -318,6 +330,14 @@ mod tests {
     }
 
     #[test]
+    fn shares_only_rise() {
+        let mut meter = Meter::new();
+        let shown = [Some(840), Some(800), None, Some(839), Some(900)]
+            .map(|share| meter.risen(&Status { text: String::new(), share }).share);
+        assert_eq!(shown, [Some(840), Some(840), None, Some(840), Some(900)]);
+    }
+
+    #[test]
     fn the_rest_is_foretold() {
         let status = |share| Status { text: "7 rows".to_owned(), share };
         let ten = Duration::from_secs(10);
@@ -327,7 +347,8 @@ mod tests {
             (Some(750), 500, ten, " 75 %, 7 rows, 10 s left"),
             (Some(500), 500, ten, " 50 %, 7 rows"),
             (Some(500), 0, Duration::from_secs(1), " 50 %, 7 rows"),
-            (Some(1000), 0, ten, "100 %, 7 rows, 0 s left"),
+            (Some(950), 0, ten, " 95 %, 7 rows"),
+            (Some(1000), 0, ten, "100 %, 7 rows"),
         ];
         for (share, start, elapsed, expected) in cases {
             assert_eq!(line(&status(share), start, elapsed), expected, "{share:?}");

@@ -8,9 +8,10 @@ use crate::serve::{Secret, offline_config};
 use crate::{Failure, output};
 use clap::Args;
 use rowhouse_server::{
-    BackupError, Catalogue, DatabaseAddress, KeysHeld, Restored, Survey, quoted,
+    BackupError, Catalogue, DatabaseAddress, KeysHeld, RestoreChoice, Restored, Survey, Table, Ttl,
+    TtlLeftOff, quoted,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Read};
@@ -50,6 +51,15 @@ pub(crate) struct RestoreCommand {
     /// Certificate authorities, in PEM, that vouch for the database.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_CA_FILE")]
     store_ca_file: Option<PathBuf>,
+
+    /// Restore Timestamps that are more than 15 minutes ahead of this machine's clock. All later Timestamps of the store will
+    /// be ahead of the clock as well.
+    #[arg(long)]
+    allow_future_timestamps: bool,
+
+    /// Set the TTL of tables also if entities have expired since the backup was taken: the server removes these.
+    #[arg(long)]
+    keep_ttl: bool,
 
     #[command(flatten)]
     server: AdminOptions,
@@ -132,18 +142,27 @@ impl RestoreCommand {
             self.store_password_file,
         )?;
         let mut line = Line::new(whole(&self.files));
-        let restored =
-            rowhouse_server::restore(&config, &self.files, |what, done| line.show(what, done));
+        let restored = rowhouse_server::restore(
+            &config,
+            &self.files,
+            RestoreChoice {
+                allow_future_timestamps: self.allow_future_timestamps,
+                keep_ttl: self.keep_ttl,
+            },
+            |what, done| {
+                line.show(what, done);
+            },
+        );
         drop(line);
         let (restored, surveys) = restored.map_err(|error| error.to_string())?;
         let held = surveys.last().map(|survey| KeysHeld::of(&survey.catalogue)).unwrap_or_default();
         if self.server.json {
-            let Restored { accounts, tables, items, changes, indexes, resumed, .. } = restored;
+            let Restored { accounts, tables, items, changes, indexes, resumed, .. } = &restored;
             let value = json!({
                 "accounts": accounts, "tables": tables, "items": items, "changes": changes,
                 "indexes": indexes, "indexesLeftOut": restored.indexes_left_out,
                 "queues": restored.queues, "messages": restored.messages, "resumed": resumed,
-                "keysLeftOut": left_out(&held),
+                "keysLeftOut": left_out(&held), "ttlsLeftOff": ttls_left_off(&restored.ttls_left_off),
             });
             output::print(&format!("{value}\n"));
             return Ok(());
@@ -155,6 +174,9 @@ impl RestoreCommand {
             output::print(&format!("Indexes   {indexes}, built while a server runs\n"));
         }
         output::print(&indexes_left_out(restored.indexes_left_out));
+        for TtlLeftOff { account, table, ttl } in &restored.ttls_left_off {
+            output::print(&ttl_left_off(account, table, ttl));
+        }
         output::print(&renewals(&held, self.server.data.as_deref()));
         Ok(())
     }
@@ -186,8 +208,11 @@ impl RestoreCommand {
         let account = renamed.old.find_account(catalogue)?;
         let into = renamed.new.account.as_deref().unwrap_or(&account);
         let (old, new) = (&renamed.old.table, &renamed.new.table);
-        let path =
-            format!("/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}");
+        let future = if self.allow_future_timestamps { "&allowFutureTimestamps=true" } else { "" };
+        let keep_ttl = if self.keep_ttl { "&keepTtl=true" } else { "" };
+        let path = format!(
+            "/v1/accounts/{into}/tables/{new}/restore?account={account}&table={old}{future}{keep_ttl}"
+        );
         let answer = client.upload(&path, length, Sent::new(concatenated(&self.files)?, length))?;
         if self.server.json {
             output::print(&format!("{answer}\n"));
@@ -200,19 +225,51 @@ impl RestoreCommand {
         let resumed = rest_of_an_attempt(answer["resumed"] == true && is_rest);
         output::print(&format!("Restored {account}/{old} as {into}/{new}: {items}{resumed}.\n"));
         output::print(&indexes_left_out(number("indexesLeftOut")));
+        let ttl = find_table(surveys, &account, old).and_then(|saved| saved.ttl.as_ref());
+        if let (Some(true), Some(ttl)) = (answer["ttlLeftOff"].as_bool(), ttl) {
+            output::print(&ttl_left_off(into, new, ttl));
+        }
         Ok(())
     }
 }
 
 /// How many entities and changes the backups have of a table, all together.
 fn items_of(surveys: &[Survey], account: &str, table: &str) -> u64 {
-    let saved = surveys.last().and_then(|Survey { catalogue, .. }| {
-        let mut named =
-            catalogue.tables.iter().filter(|saved| saved.name.as_str().eq_ignore_ascii_case(table));
-        named.find(|saved| catalogue.owner(saved) == Some(account))
-    });
+    let saved = find_table(surveys, account, table);
     let items = |survey: &Survey| survey.items.get(&saved?.id).copied();
     surveys.iter().filter_map(items).sum()
+}
+
+/// A table as the last backup has it.
+fn find_table<'a>(surveys: &'a [Survey], account: &str, table: &str) -> Option<&'a Table> {
+    let Survey { catalogue, .. } = surveys.last()?;
+    let mut named =
+        catalogue.tables.iter().filter(|saved| saved.name.as_str().eq_ignore_ascii_case(table));
+    named.find(|saved| catalogue.owner(saved) == Some(account))
+}
+
+/// That a table has no TTL now, and the command that sets it.
+fn ttl_left_off(account: &str, table: &str, ttl: &Ttl) -> String {
+    let seconds = ttl.after.as_secs();
+    let property = ttl.property.as_ref().map(|property| format!(" --property {property}"));
+    let after = (property.is_none() || 0 < seconds).then(|| format!(" --after {seconds}s"));
+    let options = [property, after].into_iter().flatten().collect::<String>();
+    format!(
+        "TTL       off for {account}/{table}: entities have expired since the backup was taken, and are kept.\n          \
+         This sets it, and removes them: rowhouse table ttl {table}{options} --yes\n"
+    )
+}
+
+/// For programs.
+fn ttls_left_off(tables: &[TtlLeftOff]) -> Vec<Value> {
+    let value = |left: &TtlLeftOff| {
+        let TtlLeftOff { account, table, ttl } = left;
+        json!({
+            "account": account, "table": table, "property": ttl.property,
+            "seconds": ttl.after.as_secs(),
+        })
+    };
+    tables.iter().map(value).collect()
 }
 
 /// Tells of every table why it was not restored.

@@ -8,6 +8,7 @@ use crate::Failure;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use rowhouse_server::{Config, KeepChanges, LogFormat, MasterKey, ServerError, StorePassword};
+use rowhouse_types::Network;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ pub(crate) struct Serve {
 const EXAMPLES: &str = "Examples:
   rowhouse serve
       A server for development, with the data in ./rowhouse-data.
-  rowhouse serve --ephemeral --table-port 0 --admin-port 0 --ready-file ready.json
+  rowhouse serve --ephemeral --table-port 0 --ready-file ready.json
       A server for a test run: any free ports, nothing is kept.
   rowhouse serve --data /srv/rowhouse --host 0.0.0.0 --development-account=false \\
       --tls-cert cert.pem --tls-key key.pem --master-key-file /etc/rowhouse.key
@@ -104,8 +105,8 @@ options! {
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_PASSWORD_FILE", help_heading = "Data")]
     store_password_file: PathBuf,
 
-    /// Certificate authorities, in PEM, that vouch for the database when its address ends in
-    /// ?sslmode=require. Default: those that the operating system trusts.
+    /// Certificate authorities, in PEM, that the certificate of the database is checked by when its
+    /// address has sslmode=verify-full or verify-ca. Default: those that the operating system trusts.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_STORE_CA_FILE", help_heading = "Data")]
     store_ca_file: PathBuf,
 
@@ -136,11 +137,12 @@ options! {
     #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_HOST", help_heading = "Network")]
     host: Address,
 
-    /// Port of the Table service; 0 takes any free one. Default: 10002.
+    /// Port of the Table service; 0 takes any free one, for queues and administration too unless their ports are given.
+    /// Default: 10002.
     #[arg(long, value_name = "PORT", env = "ROWHOUSE_TABLE_PORT", help_heading = "Network")]
     table_port: u16,
 
-    /// Port of the Queue service; 0 takes any free one. Default: 10001, or any free one beside
+    /// Port of the Queue service; 0 takes any free one. Default: 10001, or any free one with
     /// --table-port 0.
     #[arg(long, value_name = "PORT", env = "ROWHOUSE_QUEUE_PORT", help_heading = "Network")]
     queue_port: u16,
@@ -150,7 +152,8 @@ options! {
     #[arg(long, value_name = "ADDRESS", env = "ROWHOUSE_ADMIN_HOST", help_heading = "Network")]
     admin_host: Address,
 
-    /// Port of health, metrics and the admin API; 0 takes any free one. Default: 10003.
+    /// Port of health, metrics and the admin API; 0 takes any free one. Default: 10003, or any free one
+    /// with --table-port 0.
     #[arg(long, value_name = "PORT", env = "ROWHOUSE_ADMIN_PORT", help_heading = "Network")]
     admin_port: u16,
 
@@ -162,7 +165,15 @@ options! {
     )]
     host_suffix: Vec<String>,
 
-    /// Believe X-Forwarded-For and X-Forwarded-Proto. Only behind a proxy that sets them itself.
+    /// Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, as addresses or networks such as 10.0.0.0/8.
+    /// Repeat it, or separate them by commas. Requests from other addresses are taken as they come.
+    #[arg(
+        long, value_name = "NETWORK", env = "ROWHOUSE_TRUSTED_PROXIES", help_heading = "Network",
+        value_delimiter = ','
+    )]
+    trusted_proxies: Vec<String>,
+
+    /// Deprecated: believe every address as if it were a trusted proxy. Use --trusted-proxies.
     #[arg(
         long, env = "ROWHOUSE_TRUST_FORWARDED", help_heading = "Network", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
@@ -242,6 +253,25 @@ options! {
     )]
     max_connections_per_address: usize,
 
+    /// Most of them that had no request with a valid credential: one more closes the oldest idle one. Default: 1024.
+    #[arg(
+        long, value_name = "N", env = "ROWHOUSE_MAX_ANONYMOUS_PER_ADDRESS",
+        help_heading = "Limits"
+    )]
+    max_anonymous_per_address: usize,
+
+    /// Most tables of an account that has no limit of its own ('rowhouse account limits'). Default: 50000.
+    #[arg(
+        long, value_name = "N", env = "ROWHOUSE_MAX_TABLES_PER_ACCOUNT", help_heading = "Limits"
+    )]
+    max_tables_per_account: u64,
+
+    /// Most queues of such an account. Default: 20000.
+    #[arg(
+        long, value_name = "N", env = "ROWHOUSE_MAX_QUEUES_PER_ACCOUNT", help_heading = "Limits"
+    )]
+    max_queues_per_account: u64,
+
     /// Most requests worked on at a time. Default: 1024.
     #[arg(long, value_name = "N", env = "ROWHOUSE_MAX_REQUESTS", help_heading = "Limits")]
     max_requests: usize,
@@ -257,6 +287,13 @@ options! {
     /// How long running requests may take once the server is told to stop, in seconds. Default: 8.
     #[arg(long, value_name = "SECONDS", env = "ROWHOUSE_DRAIN_SECONDS", help_heading = "Limits")]
     drain_seconds: u64,
+
+    /// How long after a table's TTL was set nothing is removed, in seconds: until then 'rowhouse table ttl TABLE --off'
+    /// brings every entity back. Default: 60.
+    #[arg(
+        long, value_name = "SECONDS", env = "ROWHOUSE_TTL_GRACE_SECONDS", help_heading = "Limits"
+    )]
+    ttl_grace_seconds: u64,
 
     /// How the log on standard error is written. Default: text.
     #[arg(long, value_name = "FORMAT", env = "ROWHOUSE_LOG_FORMAT", help_heading = "Output")]
@@ -275,7 +312,8 @@ options! {
     )]
     quiet: bool,
 
-    /// Write the addresses to this file, as one line of JSON, when the server is ready.
+    /// Write one line of JSON to this file when the server is ready: the addresses, the connection string of the
+    /// development account, and the path of the admin token.
     #[arg(long, value_name = "FILE", env = "ROWHOUSE_READY_FILE", help_heading = "Output")]
     ready_file: PathBuf,
 }
@@ -407,6 +445,26 @@ fn parse(text: &str) -> Result<Options, String> {
     })
 }
 
+/// The option of earlier releases believed everybody, and still does.
+fn trusted_proxies(
+    networks: Option<Vec<String>>,
+    everybody: Option<bool>,
+) -> Result<Vec<Network>, Failure> {
+    match (networks, everybody) {
+        (Some(_), Some(true)) => {
+            Err("--trust-forwarded believes everybody, --trusted-proxies only \
+                                      those that it names: leave out --trust-forwarded"
+                .to_owned())
+        }
+        (None, Some(true)) => Ok(vec![Network::EVERY_V4, Network::EVERY_V6]),
+        (networks, Some(false) | None) => {
+            let parse = |text: &String| text.trim().parse::<Network>();
+            let networks = networks.iter().flatten().map(parse).collect::<Result<_, _>>();
+            networks.map_err(|error| format!("--trusted-proxies: {error}"))
+        }
+    }
+}
+
 impl Options {
     /// Fills what nobody said with the defaults.
     fn into_config(self, secrets: Secrets) -> Result<Config, Failure> {
@@ -427,8 +485,10 @@ impl Options {
             (None, Some(text)) => StorePassword::Text(text),
             (None, None) => StorePassword::None,
         };
+        let any_port = self.table_port == Some(0);
         let store = self.store.map(|secret| secret.0.parse()).transpose();
         let replica = self.store_replica.map(|secret| secret.0.parse()).transpose();
+        let trusted_proxies = trusted_proxies(self.trusted_proxies, self.trust_forwarded)?;
         let max_body_bytes = match self.max_body_mib {
             Some(mib) => usize::try_from(mib.saturating_mul(MIB)).unwrap_or(usize::MAX),
             None => default.max_body_bytes,
@@ -446,13 +506,10 @@ impl Options {
             store_wait_seconds: self.store_wait_seconds.unwrap_or(default.store_wait_seconds),
             host: self.host.map_or(default.host, |address| address.0),
             table_port: self.table_port.unwrap_or(default.table_port),
-            // Whoever lets the port of tables be any does not want a fixed one beside it.
-            queue_port: self.queue_port.unwrap_or(match self.table_port {
-                Some(0) => 0,
-                _ => default.queue_port,
-            }),
+            // A server on any free port must not collide with another one on a fixed port.
+            queue_port: self.queue_port.unwrap_or(if any_port { 0 } else { default.queue_port }),
             admin_host: self.admin_host.map_or(default.admin_host, |address| address.0),
-            admin_port: self.admin_port.unwrap_or(default.admin_port),
+            admin_port: self.admin_port.unwrap_or(if any_port { 0 } else { default.admin_port }),
             tls_cert: self.tls_cert,
             tls_key: self.tls_key,
             tls_self_signed: self.tls_self_signed.unwrap_or(default.tls_self_signed),
@@ -463,17 +520,27 @@ impl Options {
             master_key,
             admin_token_file: self.admin_token_file,
             clock_skew_seconds: self.clock_skew_seconds.unwrap_or(default.clock_skew_seconds),
-            trust_forwarded: self.trust_forwarded.unwrap_or(default.trust_forwarded),
+            trusted_proxies,
             strict: self.strict.unwrap_or(default.strict),
             host_suffixes: self.host_suffix.unwrap_or(default.host_suffixes),
             max_connections: self.max_connections.unwrap_or(default.max_connections),
             max_connections_per_address: self
                 .max_connections_per_address
                 .unwrap_or(default.max_connections_per_address),
+            max_anonymous_per_address: self
+                .max_anonymous_per_address
+                .unwrap_or(default.max_anonymous_per_address),
+            max_tables_per_account: self
+                .max_tables_per_account
+                .unwrap_or(default.max_tables_per_account),
+            max_queues_per_account: self
+                .max_queues_per_account
+                .unwrap_or(default.max_queues_per_account),
             max_requests: self.max_requests.unwrap_or(default.max_requests),
             max_scans: self.max_scans.unwrap_or(default.max_scans),
             max_body_bytes,
             drain_seconds: self.drain_seconds.unwrap_or(default.drain_seconds),
+            ttl_grace_seconds: self.ttl_grace_seconds.unwrap_or(default.ttl_grace_seconds),
             log_format: match self.log_format {
                 Some(Format::Text) => LogFormat::Text,
                 Some(Format::Json) => LogFormat::Json,
@@ -520,6 +587,40 @@ mod tests {
         assert_eq!(config.host_suffixes, ["b", "c"]);
     }
 
+    /// Whichever source says it; a port that is given stays.
+    #[test]
+    fn any_port_of_tables_is_any_port_of_all() {
+        let ports = |options: Options| {
+            let config = options.into_config(Secrets::default()).unwrap();
+            [config.table_port, config.queue_port, config.admin_port]
+        };
+        assert_eq!(ports(flags(&["--table-port", "0"])), [0, 0, 0]);
+        assert_eq!(ports(parse("table-port = 0").unwrap()), [0, 0, 0]);
+        assert_eq!(ports(flags(&["--table-port", "0", "--admin-port", "7"])), [0, 0, 7]);
+        assert_eq!(ports(flags(&["--table-port", "5"])), [5, 10001, 10003]);
+    }
+
+    #[test]
+    fn proxies_are_networks() {
+        let config = |said: &[&str]| flags(said).into_config(Secrets::default());
+        let trusted = |said: &[&str]| {
+            let trusted = config(said).unwrap().trusted_proxies;
+            trusted.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(trusted(&[]), [""; 0]);
+        assert_eq!(trusted(&["--trusted-proxies", "10.0.0.0/8,::1"]), ["10.0.0.0/8", "::1/128"]);
+        assert_eq!(trusted(&["--trust-forwarded"]), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(trusted(&["--trust-forwarded=false"]), [""; 0]);
+        for (said, expected) in [
+            (&["--trusted-proxies", "proxy.example"][..], "neither an address nor a network"),
+            (&["--trusted-proxies", "10.1.0.0/8"], "bits beyond its length"),
+            (&["--trusted-proxies", "::1", "--trust-forwarded"], "leave out --trust-forwarded"),
+        ] {
+            let error = config(said).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
     #[test]
     fn the_file_takes_every_option() {
         let file = r#"
@@ -539,7 +640,8 @@ mod tests {
             admin-host = "::1"
             admin-port = 2
             host-suffix = ["a", "b"]
-            trust-forwarded = true
+            trusted-proxies = ["10.0.0.0/8", "::1"]
+            trust-forwarded = false
             strict = true
             tls-cert = "c"
             tls-key = "k"
@@ -551,10 +653,14 @@ mod tests {
             clock-skew-seconds = 3
             max-connections = 4
             max-connections-per-address = 5
+            max-anonymous-per-address = 14
+            max-tables-per-account = 15
+            max-queues-per-account = 16
             max-requests = 6
             max-scans = 7
             max-body-mib = 8
             drain-seconds = 9
+            ttl-grace-seconds = 13
             log-format = "json"
             log-level = "debug"
             quiet = true
@@ -577,7 +683,7 @@ mod tests {
             admin_host: "::1".parse().unwrap(),
             admin_port: 2,
             host_suffixes: vec!["a".into(), "b".into()],
-            trust_forwarded: true,
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
             strict: true,
             tls_cert: Some("c".into()),
             tls_key: Some("k".into()),
@@ -589,10 +695,14 @@ mod tests {
             clock_skew_seconds: 3,
             max_connections: 4,
             max_connections_per_address: 5,
+            max_anonymous_per_address: 14,
+            max_tables_per_account: 15,
+            max_queues_per_account: 16,
             max_requests: 6,
             max_scans: 7,
             max_body_bytes: 8 * 1024 * 1024,
             drain_seconds: 9,
+            ttl_grace_seconds: 13,
             log_format: LogFormat::Json,
             log_level: "debug".into(),
             quiet: true,

@@ -3,6 +3,7 @@
 use crate::Failure;
 use clap::Args;
 use rowhouse_client::Target;
+use rowhouse_types::Service as Kind;
 use std::fs;
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ pub(crate) struct Service {
     #[arg(long, value_name = "STRING", env = "ROWHOUSE_CONNECTION", help_heading = "Service")]
     connection: Option<String>,
 
-    /// The address of the account's Table service, instead of a connection string.
+    /// The address of the account's Table or Queue service, whichever the command uses, instead of a connection string.
     #[arg(long, value_name = "URL", env = "ROWHOUSE_ENDPOINT", help_heading = "Service")]
     endpoint: Option<String>,
 
@@ -36,25 +37,52 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The Table service.
     pub(crate) fn target(&self) -> Result<Target, Failure> {
+        self.target_of(Kind::Table)
+    }
+
+    /// The Queue service; --endpoint is its address.
+    pub(crate) fn queue_target(&self) -> Result<Target, Failure> {
+        self.target_of(Kind::Queue)
+    }
+
+    fn target_of(&self, kind: Kind) -> Result<Target, Failure> {
         let told = |error: rowhouse_client::TargetError| error.to_string();
         match (&self.connection, &self.endpoint) {
-            (Some(_), Some(_)) => Err("give --connection or --endpoint, not both".to_owned()),
-            (Some(connection), None) => connection.parse().map_err(told),
+            (Some(_), Some(_)) => Err(
+                "give --connection or --endpoint (or ROWHOUSE_CONNECTION or ROWHOUSE_ENDPOINT), not both"
+                    .to_owned(),
+            ),
+            (Some(connection), None) => match kind {
+                Kind::Table => connection.parse().map_err(told),
+                Kind::Queue => Target::queues(connection).map_err(told),
+            },
             (None, Some(endpoint)) => match (&self.account, self.read_key()?, &self.sas) {
-                (_, None, Some(sas)) => Target::with_sas(endpoint, sas).map_err(told),
+                (_, None, Some(sas)) => {
+                    Target::with_sas(endpoint, sas).map(|target| target.of_kind(kind)).map_err(told)
+                }
                 (Some(account), Some(key), None) => {
-                    Target::with_key(endpoint, account, &key).map_err(told)
+                    let target = Target::with_key(endpoint, account, &key);
+                    target.map(|target| target.of_kind(kind)).map_err(told)
                 }
                 _ => {
                     Err("--endpoint needs --account with --key or --key-file, or --sas".to_owned())
                 }
             },
-            (None, None) if self.account.is_some() || self.key.is_some() || self.sas.is_some() => {
+            (None, None)
+                if self.account.is_some()
+                    || self.key.is_some()
+                    || self.key_file.is_some()
+                    || self.sas.is_some() =>
+            {
                 Err("name the service too: with --endpoint, or with --connection for all"
                     .to_owned())
             }
-            (None, None) => Ok(Target::development()),
+            (None, None) => Ok(match kind {
+                Kind::Table => Target::development(),
+                Kind::Queue => Target::development_queues(),
+            }),
         }
     }
 

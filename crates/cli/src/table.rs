@@ -108,7 +108,7 @@ impl TableCommand {
 impl List {
     fn run(self) -> Result<(), Failure> {
         let client = transfer::client(&self.service.target()?)?;
-        let names = transfer::run(async { Ok(client.tables().await?) })?;
+        let names = transfer::run(&client, async { Ok(client.tables().await?) })?;
         if self.json {
             output::print(&format!("{}\n", serde_json::json!(names)));
         } else if !names.is_empty() {
@@ -123,7 +123,7 @@ impl Named {
         transfer::check_table(&self.table)?;
         let client = transfer::client(&self.service.target()?)?;
         let table = self.table;
-        if !transfer::run(async { Ok(client.create_table(&table).await?) })? {
+        if !transfer::run(&client, async { Ok(client.create_table(&table).await?) })? {
             return Err(format!("there is a table {table} already"));
         }
         output::print(&format!("Created the table {table}.\n"));
@@ -139,7 +139,7 @@ impl Delete {
             return Err(format!("this deletes {table} with everything in it: say so with --yes"));
         }
         let client = transfer::client(&self.service.target()?)?;
-        if !transfer::run(async { Ok(client.delete_table(&table).await?) })? {
+        if !transfer::run(&client, async { Ok(client.delete_table(&table).await?) })? {
             return Err(format!(
                 "there is no table {table}: 'rowhouse table list' tells which there are"
             ));
@@ -153,7 +153,8 @@ impl Queries {
     fn run(self) -> Result<(), Failure> {
         transfer::check_table(&self.table)?;
         let client = transfer::client(&self.service.target()?)?;
-        let queries = transfer::run(async { Ok(client.costly_queries(&self.table).await?) })?;
+        let queries =
+            transfer::run(&client, async { Ok(client.costly_queries(&self.table).await?) })?;
         if self.json {
             output::print(&format!("{}\n", serde_json::json!(queries)));
             return Ok(());

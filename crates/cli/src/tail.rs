@@ -2,7 +2,7 @@
 
 use crate::service::Service;
 use crate::signals::stop_requested;
-use crate::{Failure, transfer};
+use crate::{Failure, advice, transfer};
 use clap::{Args, ValueEnum};
 use rowhouse_client::{ChangesPage, Client, ClientError, TransferError};
 use std::io::{self, Write as _};
@@ -83,7 +83,7 @@ impl TailCommand {
         }
         match end {
             End::Stopped | End::Unread => Ok(()),
-            End::Refused(error) => Err(refused(error)),
+            End::Refused(error) => Err(refused(&reader.client, error)),
         }
     }
 }
@@ -144,7 +144,7 @@ fn print(page: &ChangesPage) -> io::Result<()> {
 }
 
 /// The refusal as a sentence that says what to do.
-fn refused(error: ClientError) -> Failure {
+fn refused(client: &Client, error: ClientError) -> Failure {
     match error.code() {
         "ChangesExpired" => "the changes after that token are no longer kept: read the table, and start \
                              with --from beginning or --from now"
@@ -152,6 +152,6 @@ fn refused(error: ClientError) -> Failure {
         "InvalidQueryParameterValue" => "the service does not understand the question: check the token, \
                                          and that it is a Rowhouse, since others have no change feed"
             .to_owned(),
-        _ => transfer::told(&TransferError::Client(error)),
+        _ => advice::sentence(client, &TransferError::Client(error)),
     }
 }

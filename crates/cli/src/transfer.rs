@@ -1,10 +1,10 @@
 //! What export, import and copy share: running them, showing how far they are, and telling what went wrong.
 
-use crate::Failure;
-use crate::progress::{Meter, Status};
-use rowhouse_client::{Client, ClientError, Progress, Target, TransferError};
+use crate::progress::{self, Meter, Status};
+use crate::signals::stop_requested;
+use crate::{Failure, advice, health};
+use rowhouse_client::{Client, Progress, Target, TransferError};
 use std::fmt::Write as _;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -25,40 +25,62 @@ pub(crate) fn check_table(name: &str) -> Result<(), Failure> {
 
 /// Runs a transfer to its end.
 pub(crate) fn run<T>(
+    client: &Client,
+    transfer: impl Future<Output = Result<T, TransferError>>,
+) -> Result<T, Failure> {
+    run_hinting(client, "", transfer)
+}
+
+/// The same; the hint follows where a table is missing.
+pub(crate) fn run_hinting<T>(
+    client: &Client,
+    hint: &str,
     transfer: impl Future<Output = Result<T, TransferError>>,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(transfer).map_err(|error| told(&error))
+    let outcome = runtime.block_on(async {
+        match transfer.await {
+            Ok(done) => Ok(done),
+            Err(error) => Err(advice::advise(client, &error, hint).await),
+        }
+    });
+    // What was read ahead for somebody who does not want it any more must not keep the process.
+    runtime.shutdown_background();
+    outcome
 }
 
+/// The same until Ctrl-C, which ends it with a sentence that says how to go on.
+pub(crate) fn run_until_stopped<T>(
+    client: &Client,
+    hint: &str,
+    transfer: impl Future<Output = Result<T, TransferError>>,
+    stopped: impl FnOnce() -> Failure,
+) -> Result<T, Failure> {
+    run_hinting(client, hint, async {
+        tokio::select! {
+            outcome = transfer => outcome,
+            () = stop_requested() => Err(TransferError::Refused(stopped())),
+        }
+    })
+}
+
+/// A client that prints on standard error when it waits for the service.
 pub(crate) fn client(target: &Target) -> Result<Client, Failure> {
-    Client::new(target).map_err(|error| error.to_string())
-}
-
-/// The error as a sentence that says what to do.
-pub(crate) fn told(error: &TransferError) -> Failure {
-    let error = match error {
-        TransferError::Client(error) => error,
-        TransferError::File { error: cause, .. } if cause.kind() == ErrorKind::StorageFull => {
-            return format!("{error}: make room, then give the command again with --resume");
+    let client = Client::new(target).map_err(|error| error.to_string())?;
+    let address = client.address();
+    let told = AtomicBool::new(false);
+    Ok(client.on_wait(move |reason| {
+        if !told.swap(true, Ordering::Relaxed) {
+            let (address, reason) = (address.clone(), reason.to_owned());
+            // Asking the server why must not hold up the next attempt.
+            std::thread::spawn(move || {
+                let why = health::why_not_ready(&address).map(|why| format!("; {why}"));
+                progress::make_room();
+                eprintln!("rowhouse: waiting for {address}: {reason}{}", why.unwrap_or_default());
+            });
         }
-        error => return error.to_string(),
-    };
-    let advice = match error {
-        ClientError::Unreachable { .. } => "check the address, and that the server runs",
-        ClientError::Certificates(_) => {
-            "name a file with the authority that vouches for it in SSL_CERT_FILE"
-        }
-        ClientError::Service(refused) => match (refused.status, refused.code.as_str()) {
-            (401 | 403, _) => "check the key, or what the shared access signature allows",
-            (404, _) => "check the name of the table; import makes it with --create",
-            (409, "TableBeingDeleted") => "try again when the service has deleted it",
-            _ => return error.to_string(),
-        },
-        _ => return error.to_string(),
-    };
-    format!("{error}: {advice}")
+    }))
 }
 
 /// Says how far something is, until it is dropped.

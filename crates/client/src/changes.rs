@@ -83,6 +83,7 @@ pub(crate) async fn still_true(
             filter: Some(filter),
             select: Some("PartitionKey,RowKey,Timestamp".to_owned()),
             top: None,
+            order: None,
         };
         let mut place = None;
         loop {

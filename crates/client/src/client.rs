@@ -10,6 +10,7 @@ use crate::error::{ClientError, ServiceError, read_refusal};
 use crate::retry;
 use crate::target::{Credentials, Target};
 use crate::transport::{ANSWER_BYTES_MAX, Answer, Fault, Transport};
+use crate::written::{WrittenBody, WrittenPage};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -36,6 +37,19 @@ pub struct Client {
     answered: Arc<AtomicBool>,
     /// It was a Rowhouse.
     rowhouse: Arc<AtomicBool>,
+    waiting: Waiting,
+}
+
+/// Is called before a request is repeated because of a lasting fault, with what happened.
+#[derive(Clone, Default)]
+struct Waiting(Option<Report>);
+
+type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
 }
 
 /// How an entity is written.
@@ -68,6 +82,8 @@ pub struct Query {
     pub select: Option<String>,
     /// Most entities of a page; as many as the service gives if none.
     pub top: Option<usize>,
+    /// `$orderby`, which only Rowhouse has; by keys if none.
+    pub order: Option<String>,
 }
 
 /// Where a query goes on.
@@ -94,6 +110,8 @@ pub struct Page {
     pub entities: Vec<Entity>,
     /// Nothing at the end.
     pub next: Option<Place>,
+    /// How the service read it, if it says so: Rowhouse does.
+    pub plan: Option<String>,
 }
 
 /// A request before it is signed.
@@ -102,7 +120,7 @@ pub(crate) struct Call {
     /// Below the service, encoded, with a slash before it.
     path: String,
     query: Vec<(&'static str, String)>,
-    content_type: &'static str,
+    pub(crate) content_type: &'static str,
     body: Bytes,
 }
 
@@ -133,6 +151,35 @@ impl Call {
         self.query.extend(value.map(|value| (name, value.into())));
         self
     }
+
+    /// What a refusal says; the header counts where the body says nothing.
+    fn refusal(&self, answer: &Answer) -> ServiceError {
+        let mut error = read_refusal(answer.status, &answer.body);
+        if error.code.is_empty() {
+            answer.header("x-ms-error-code").unwrap_or_default().clone_into(&mut error.code);
+        }
+        error.resource = self.resource().map(str::to_owned);
+        answer.header("server").unwrap_or_default().clone_into(&mut error.server);
+        error.is_extension = self.is_extension();
+        error
+    }
+
+    /// The table or queue that the path names. Names need no decoding: those that do are no names.
+    fn resource(&self) -> Option<&str> {
+        let segment = self.path.trim_start_matches('/').split(['(', '/']).next()?;
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let is_name = !segment.is_empty() && segment.bytes().all(legal);
+        (is_name && segment != "Tables").then_some(segment)
+    }
+
+    /// Whether it asks for something that only Rowhouse has.
+    fn is_extension(&self) -> bool {
+        self.query.iter().any(|(name, value)| match *name {
+            "comp" => value != "acl",
+            "$orderby" | "$explain" => true,
+            _ => false,
+        }) || self.path.ends_with("/$count")
+    }
 }
 
 impl Client {
@@ -140,7 +187,26 @@ impl Client {
     pub fn new(target: &Target) -> Result<Self, ClientError> {
         let transport = Arc::new(Transport::new(target.endpoint.clone())?);
         let (answered, rowhouse) = (Arc::default(), Arc::default());
-        Ok(Self { target: target.clone(), transport, answered, rowhouse })
+        let waiting = Waiting::default();
+        Ok(Self { target: target.clone(), transport, answered, rowhouse, waiting })
+    }
+
+    /// Reports what a request waits for: the function is called when an attempt has failed for a passing reason for
+    /// the second time or more, and another one follows. Not before the service has answered something.
+    #[must_use]
+    pub fn on_wait(mut self, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.waiting = Waiting(Some(Arc::new(report)));
+        self
+    }
+
+    /// Which service it is a client of.
+    pub fn kind(&self) -> Service {
+        self.target.kind
+    }
+
+    /// Whether this is the development account with its public key.
+    pub fn is_development(&self) -> bool {
+        self.target.is_development()
     }
 
     /// The address of the service, without secrets.
@@ -237,17 +303,56 @@ impl Client {
         top: Option<usize>,
         place: Option<&Place>,
     ) -> Result<Page, ClientError> {
-        let call = Call::new(Method::GET, path_of(table) + "()")
-            .query("$filter", query.filter.clone())
-            .query("$select", query.select.clone())
-            .query("$top", top.map(|top| top.to_string()))
-            .place(place);
-        let answer = self.ask(call).await?;
+        let answer = self.ask_page(table, query, top, place).await?;
         let body: PageBody<'_> =
             serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))?;
         let entities = body.value.iter().map(|json| self.entity(json.get()));
         let entities = entities.collect::<Result<_, _>>()?;
-        Ok(Page { entities, next: Place::after(&answer) })
+        let plan = answer.header("x-rowhouse-plan").map(str::to_owned);
+        Ok(Page { entities, next: Place::after(&answer), plan })
+    }
+
+    async fn ask_page(
+        &self,
+        table: &str,
+        query: &Query,
+        top: Option<usize>,
+        place: Option<&Place>,
+    ) -> Result<Answer, ClientError> {
+        let call = Call::new(Method::GET, path_of(table) + "()")
+            .query("$filter", query.filter.clone())
+            .query("$select", query.select.clone())
+            .query("$orderby", query.order.clone())
+            .query("$top", top.map(|top| top.to_string()))
+            .place(place);
+        self.ask(call).await
+    }
+
+    /// One page of a query as the service wrote it: for people, who may select what is no entity.
+    pub async fn page_as_written(
+        &self,
+        table: &str,
+        query: &Query,
+        place: Option<&Place>,
+    ) -> Result<WrittenPage, ClientError> {
+        let answer = self.ask_page(table, query, query.top, place).await?;
+        let body: WrittenBody = self.read(&answer)?;
+        let plan = answer.header("x-rowhouse-plan").map(str::to_owned);
+        Ok(WrittenPage { entities: body.value, next: Place::after(&answer), plan })
+    }
+
+    /// How many entities of a table satisfy a filter, which only Rowhouse counts, and how it read them.
+    pub async fn count(
+        &self,
+        table: &str,
+        filter: Option<&str>,
+    ) -> Result<(u64, Option<String>), ClientError> {
+        let call = Call::new(Method::GET, path_of(table) + "()/$count").query("$filter", filter);
+        let answer = self.ask(call).await?;
+        let text = String::from_utf8_lossy(&answer.body);
+        let number = text.trim().trim_start_matches('\u{FEFF}');
+        let number = number.parse().map_err(|_| self.foreign(&"a count is not a number"))?;
+        Ok((number, answer.header("x-rowhouse-plan").map(str::to_owned)))
     }
 
     /// Changes of a table from a place on, which is `beginning`, `now` or the token of an earlier page; waits for one
@@ -328,7 +433,9 @@ impl Client {
         let body = batch::body(&self.address(), table, operations);
         let answer = self.ask(call.body(body)).await?;
         match batch::read_answer(&answer.body, operations.len()) {
-            Some(outcome) => outcome.map_err(ClientError::Service),
+            Some(outcome) => outcome.map_err(|error| {
+                ClientError::Service(ServiceError { resource: Some(table.to_owned()), ..error })
+            }),
             None => Err(self.foreign(&"the answer to a batch does not fit it")),
         }
     }
@@ -345,7 +452,7 @@ impl Client {
         serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))
     }
 
-    fn foreign(&self, reason: &dyn fmt::Display) -> ClientError {
+    pub(crate) fn foreign(&self, reason: &dyn fmt::Display) -> ClientError {
         ClientError::Foreign { address: self.address(), reason: reason.to_string() }
     }
 
@@ -369,7 +476,8 @@ impl Client {
                     }
                 }
                 Ok(answer) => {
-                    let error = refusal(&answer);
+                    let mut error = call.refusal(&answer);
+                    error.is_extension &= self.target.kind == Service::Table;
                     if !retry::is_passing(answer.status) || attempts == retry::ATTEMPTS {
                         return Err(ClientError::Service(error));
                     }
@@ -379,6 +487,8 @@ impl Client {
                     return Err(ClientError::TooLarge(ANSWER_BYTES_MAX / (1024 * 1024)));
                 }
                 Err(Fault::Untrusted(reason)) => return Err(ClientError::Certificates(reason)),
+                Err(Fault::NotHttp) => return Err(ClientError::NotHttp(self.address())),
+                Err(Fault::NotTls) => return Err(ClientError::NotTls(self.address())),
                 Err(Fault::Passing(reason)) => {
                     let ever = self.answered.load(Ordering::Relaxed);
                     if !ever && retry::ATTEMPTS_UNANSWERED <= attempts {
@@ -389,6 +499,10 @@ impl Client {
             };
             if attempts == retry::ATTEMPTS {
                 return Err(ClientError::Unreachable { address: self.address(), reason });
+            }
+            let answered = self.answered.load(Ordering::Relaxed);
+            if let (Some(report), 2.., true) = (&self.waiting.0, attempts, answered) {
+                report(&reason);
             }
             tokio::time::sleep(retry::wait(attempts, asked, &SystemRandom)).await;
         }
@@ -415,10 +529,11 @@ impl Client {
             .header("dataserviceversion", "3.0")
             .header("accept", JSON)
             .header("user-agent", concat!("rowhouse/", env!("CARGO_PKG_VERSION")));
-        if call.method == Method::POST {
+        let is_table = self.target.kind == Service::Table;
+        if is_table && call.method == Method::POST {
             request = request.header("prefer", "return-no-content");
         }
-        if call.method == Method::DELETE {
+        if is_table && call.method == Method::DELETE {
             request = request.header("if-match", "*");
         }
         if !call.body.is_empty() {
@@ -430,7 +545,22 @@ impl Client {
                 target.push_str(sas);
             }
             Credentials::Key { account, key } => {
-                let header = |name: &str| (name == "x-ms-date").then_some(date.as_str());
+                let headers = [
+                    ("x-ms-date", date.as_str()),
+                    ("x-ms-version", VERSION),
+                    ("content-type", if call.body.is_empty() { "" } else { call.content_type }),
+                ];
+                let headers: Vec<_> =
+                    headers.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+                let header = |name: &str| {
+                    headers.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
+                };
+                let service = match self.target.kind {
+                    Service::Table => rowhouse_auth::Service::Table,
+                    Service::Queue => {
+                        rowhouse_auth::Service::Queue { queue: "", headers: &headers }
+                    }
+                };
                 let query: Vec<_> = call
                     .query
                     .iter()
@@ -442,7 +572,7 @@ impl Client {
                     path: &path,
                     query: &query,
                     header: &header,
-                    service: rowhouse_auth::Service::Table,
+                    service,
                 };
                 let signature = sign::shared_key(&signed, Scheme::SharedKeyLite, key);
                 let signature = signature.expect("the request has a date and one comp at most");
@@ -452,15 +582,6 @@ impl Client {
         let request = request.uri(target).body(Full::new(call.body.clone()));
         request.expect("names are checked and everything else is encoded")
     }
-}
-
-/// What a refusal says; the header counts where the body says nothing.
-fn refusal(answer: &Answer) -> ServiceError {
-    let mut error = read_refusal(answer.status, &answer.body);
-    if error.code.is_empty() {
-        answer.header("x-ms-error-code").unwrap_or_default().clone_into(&mut error.code);
-    }
-    error
 }
 
 /// The refusal inside a batch's answer that another attempt may turn into a success.

@@ -37,6 +37,12 @@ impl Entity {
         Row { partition: &self.partition, row: &self.row, record: self.record.as_ref() }
     }
 
+    /// The names of its properties, without those that every entity has.
+    pub fn names(&self) -> Vec<String> {
+        let properties = self.record.as_ref().iter().flatten();
+        properties.map(|property| property.name.to_owned()).collect()
+    }
+
     /// Reads the JSON of one entity, as the service writes it or a file holds it.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         let body = entity::read(json).map_err(|error| told(&error, json))?;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// A request that was refused: what the service said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceError {
     /// Status of the answer, or of the part of a batch that failed.
     pub status: u16,
@@ -16,11 +16,24 @@ pub struct ServiceError {
     pub message: String,
     /// Which operation of a batch it is about, counted from 0, as far as the service tells.
     pub index: Option<usize>,
+    /// The table or queue that the request named.
+    pub resource: Option<String>,
+    /// The `Server` header of the answer, such as `Rowhouse-Table/1.0`; empty if there was none.
+    pub server: String,
+    /// The request asked for something that only Rowhouse has.
+    pub is_extension: bool,
 }
 
 impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, code, message, .. } = self;
+        if let Some(name) = &self.resource {
+            match code.as_str() {
+                "TableNotFound" => return write!(f, "there is no table {name} ({code})"),
+                "QueueNotFound" => return write!(f, "there is no queue {name} ({code})"),
+                _ => {}
+            }
+        }
         let message = message.trim_end_matches('.');
         match (code.is_empty(), message.is_empty()) {
             (true, true) => write!(f, "status {status}"),
@@ -67,6 +80,12 @@ pub enum ClientError {
     /// The certificate of the other side does not do, or there is nothing to check it with.
     #[error("the certificate of the service cannot be trusted: {0}")]
     Certificates(String),
+    /// The other side does not answer with HTTP.
+    #[error("what answers at {0} does not speak HTTP")]
+    NotHttp(String),
+    /// The other side does not encrypt.
+    #[error("what answers at {0} does not speak TLS")]
+    NotTls(String),
 }
 
 impl ClientError {
@@ -154,7 +173,7 @@ pub(crate) fn read_refusal(status: u16, body: &[u8]) -> ServiceError {
         Some((index, rest)) => (Some(index), rest),
         None => (None, message),
     };
-    ServiceError { status, code, message: message.to_owned(), index }
+    ServiceError { status, code, message: message.to_owned(), index, ..ServiceError::default() }
 }
 
 /// `<m:code>` and `<m:message ...>`, or `<Code>` and `<Message>`.

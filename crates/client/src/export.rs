@@ -25,8 +25,8 @@ use tokio::sync::mpsc;
 
 /// How often the progress is made certain.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
-/// How errors call it.
-const OUTPUT: &str = "standard output";
+/// How errors call standard output.
+pub const STANDARD_OUTPUT: &str = "standard output";
 /// What every row has.
 const SYSTEM: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
 /// Most columns of a CSV file.
@@ -106,11 +106,41 @@ impl Export {
             Some(paths) => self.begin(client, paths).await?,
             None => self.fresh(client).await?,
         };
+        let outcome = self.go_on(client, paths.as_ref(), &mut state, progress).await;
+        if let (Err(_), Some(paths), 0) = (&outcome, &paths, state.rows) {
+            // There is nothing to go on with.
+            paths.remove_unfinished();
+        }
+        match outcome {
+            Err(TransferError::Client(error)) => Err(self.as_typed(client, error).await.into()),
+            outcome => outcome,
+        }
+    }
+
+    async fn go_on(
+        &self,
+        client: &Client,
+        paths: Option<&Paths>,
+        state: &mut State,
+        progress: &Arc<Progress>,
+    ) -> Result<u64, TransferError> {
         progress.resume(state.rows, 0);
-        let mut sink = Sink::open(paths.as_ref(), self.format, state.bytes)?;
-        self.read_all(client, &mut state, &mut sink, progress).await?;
-        tokio::task::block_in_place(|| self.finish(&state, sink))?;
+        let mut sink = Sink::open(paths, self.format, state.bytes)?;
+        self.read_all(client, state, &mut sink, progress).await?;
+        tokio::task::block_in_place(|| self.finish(state, sink))?;
         Ok(state.rows)
+    }
+
+    /// The service complained about a filter with a range of keys in it: what it says about the filter alone is what
+    /// a user understands.
+    async fn as_typed(&self, client: &Client, error: ClientError) -> ClientError {
+        let is_about_filter = matches!(error.status(), Some(400 | 501));
+        let Some(filter) = self.filter.clone().filter(|_| is_about_filter) else { return error };
+        let query = Query { filter: Some(filter), select: None, top: Some(1), order: None };
+        match client.page(&self.table, &query, None).await {
+            Err(alone) if alone.status() == error.status() => alone,
+            _ => error,
+        }
     }
 
     /// The state to begin with: that of an interrupted export, or none.
@@ -119,6 +149,13 @@ impl Export {
         let name = paths.file.display();
         if paths.file.exists() {
             return refused(format!("{name} is there already: remove it or choose another name"));
+        }
+        let directory = paths.file.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+            return refused(format!(
+                "cannot write {name}: there is no directory {}",
+                directory.display()
+            ));
         }
         let found: Option<State> = state::load(&paths.progress)?;
         match found {
@@ -221,10 +258,12 @@ impl Export {
             _ => self.named(),
         };
         match sink {
-            Sink::Out(mut out) => out.flush().map_err(TransferError::file(Path::new(OUTPUT))),
+            Sink::Out(mut out) => {
+                out.flush().map_err(TransferError::file(Path::new(STANDARD_OUTPUT)))
+            }
             Sink::Spool(spool) => {
                 let made = to_csv(spool, io::stdout().lock(), columns());
-                made.map(drop).map_err(TransferError::file(Path::new(OUTPUT)))
+                made.map(drop).map_err(TransferError::file(Path::new(STANDARD_OUTPUT)))
             }
             Sink::Part { file, paths } => {
                 file.sync_data().map_err(TransferError::file(&paths.part))?;
@@ -255,6 +294,13 @@ impl Paths {
             part: state::beside(file, ".part"),
             made: state::beside(file, ".made"),
             progress: state::beside(file, ".progress"),
+        }
+    }
+
+    /// As far as that is possible: what is left is in nobody's way but the next export's, which says so.
+    fn remove_unfinished(&self) {
+        for path in [&self.progress, &self.part, &self.made] {
+            let _ = fs::remove_file(path);
         }
     }
 
@@ -303,7 +349,9 @@ impl Sink {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
         match self {
-            Self::Out(out) => out.write_all(bytes).map_err(TransferError::file(Path::new(OUTPUT))),
+            Self::Out(out) => {
+                out.write_all(bytes).map_err(TransferError::file(Path::new(STANDARD_OUTPUT)))
+            }
             Self::Spool(file) => {
                 file.write_all(bytes).map_err(TransferError::file(&std::env::temp_dir()))
             }
@@ -361,6 +409,7 @@ impl Reader {
                 filter: range.range.filter(self.export.filter.as_deref()),
                 select: self.select(),
                 top: None,
+                order: None,
             };
             let mut place = range.place;
             loop {

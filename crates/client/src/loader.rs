@@ -183,6 +183,7 @@ impl Loader {
             filter: Some(range::span(&items[0].entity.partition, first, last)),
             select: self.needs_keys_only().then(|| "PartitionKey,RowKey".to_owned()),
             top: None,
+            order: None,
         };
         let (mut place, mut there) = (None, HashMap::new());
         for _ in 0..SETTLING_PAGES_MAX {

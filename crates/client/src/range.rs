@@ -134,6 +134,7 @@ impl Scout<'_> {
             filter: range.filter(None),
             select: Some("PartitionKey,RowKey".to_owned()),
             top: Some(1),
+            order: None,
         };
         let mut place = None;
         loop {

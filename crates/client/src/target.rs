@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rowhouse_types::Service;
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,16 +15,18 @@ const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const DEVELOPMENT_PORT: u16 = 10002;
+const DEVELOPMENT_QUEUE_PORT: u16 = 10001;
 const DEFAULT_SUFFIX: &str = "core.windows.net";
 
 /// A service of one account, and what to ask it with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
+    pub(crate) kind: Service,
     pub(crate) endpoint: Endpoint,
     pub(crate) credentials: Credentials,
 }
 
-/// The address of a Table service.
+/// The address of a Table or Queue service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) tls: bool,
@@ -48,6 +51,12 @@ pub(crate) enum Credentials {
 #[error("{0}")]
 pub struct TargetError(String);
 
+impl TargetError {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
 fn refuse<T>(reason: impl Into<String>) -> Result<T, TargetError> {
     Err(TargetError(reason.into()))
 }
@@ -63,13 +72,31 @@ impl Target {
         };
         let key = STANDARD.decode(DEVELOPMENT_KEY).expect("the public key is Base64");
         let credentials = Credentials::Key { account: DEVELOPMENT_ACCOUNT.to_owned(), key };
-        Self { endpoint, credentials }
+        Self { kind: Service::Table, endpoint, credentials }
+    }
+
+    /// The queues of the same.
+    pub fn development_queues() -> Self {
+        let mut target = Self::development().of_kind(Service::Queue);
+        target.endpoint.port = DEVELOPMENT_QUEUE_PORT;
+        target
+    }
+
+    /// From a connection string, or from the URL of a Queue service with a shared access signature.
+    pub fn queues(text: &str) -> Result<Self, TargetError> {
+        Self::parse(text, Service::Queue)
+    }
+
+    /// The same address and credentials for another service.
+    #[must_use]
+    pub fn of_kind(self, kind: Service) -> Self {
+        Self { kind, ..self }
     }
 
     /// An account by its endpoint and one of its keys in Base64.
     pub fn with_key(endpoint: &str, account: &str, key: &str) -> Result<Self, TargetError> {
         let endpoint = Endpoint::parse(endpoint)?;
-        Ok(Self { endpoint, credentials: key_credentials(account, key)? })
+        Ok(Self { kind: Service::Table, endpoint, credentials: key_credentials(account, key)? })
     }
 
     /// An endpoint and a shared access signature, with or without a `?` before it.
@@ -77,7 +104,52 @@ impl Target {
         let mut endpoint = Endpoint::parse(endpoint)?;
         let credentials = sas_credentials(sas)?;
         endpoint.drop_table(&credentials);
-        Ok(Self { endpoint, credentials })
+        Ok(Self { kind: Service::Table, endpoint, credentials })
+    }
+
+    fn parse(text: &str, kind: Service) -> Result<Self, TargetError> {
+        let text = text.trim();
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return match text.split_once('?') {
+                Some((endpoint, sas)) => {
+                    let mut target = Self::with_sas(endpoint, sas)?.of_kind(kind);
+                    let queue = crate::sas::resource_of(endpoint);
+                    if let (Service::Queue, Some(queue)) = (kind, queue) {
+                        let path = target.endpoint.path.rsplit_once(&format!("/{queue}"));
+                        target.endpoint.path = path.map_or("", |(path, _)| path).to_owned();
+                    }
+                    Ok(target)
+                }
+                None => refuse(
+                    "a URL must carry a shared access signature (...?sv=...&sig=...): \
+                     give a connection string instead to use a key",
+                ),
+            };
+        }
+        Ok(Fields::parse(text)?.target(kind)?.of_kind(kind))
+    }
+
+    /// The account, if requests are signed with its key.
+    pub fn account(&self) -> Option<&str> {
+        match &self.credentials {
+            Credentials::Key { account, .. } => Some(account),
+            Credentials::Sas(_) => None,
+        }
+    }
+
+    /// The key, if requests are signed with one.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        match &self.credentials {
+            Credentials::Key { key, .. } => Some(key),
+            Credentials::Sas(_) => None,
+        }
+    }
+
+    /// Whether this is the account that every emulator knows, with its public key.
+    pub(crate) fn is_development(&self) -> bool {
+        let development = Self::development();
+        self.credentials == development.credentials
+            && self.endpoint.path == development.endpoint.path
     }
 
     /// The address of the service, for people and for recognising it again; no secret is in it.
@@ -91,17 +163,7 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let text = text.trim();
-        if text.starts_with("http://") || text.starts_with("https://") {
-            return match text.split_once('?') {
-                Some((endpoint, sas)) => Self::with_sas(endpoint, sas),
-                None => refuse(
-                    "a URL must carry a shared access signature (...?sv=...&sig=...): \
-                     give a connection string instead to use a key",
-                ),
-            };
-        }
-        Fields::parse(text)?.target()
+        Self::parse(text, Service::Table)
     }
 }
 
@@ -219,6 +281,7 @@ struct Fields<'a> {
     key: Option<&'a str>,
     suffix: Option<&'a str>,
     endpoint: Option<&'a str>,
+    queue_endpoint: Option<&'a str>,
     sas: Option<&'a str>,
 }
 
@@ -241,6 +304,7 @@ impl<'a> Fields<'a> {
                 "accountkey" => &mut fields.key,
                 "endpointsuffix" => &mut fields.suffix,
                 "tableendpoint" => &mut fields.endpoint,
+                "queueendpoint" => &mut fields.queue_endpoint,
                 "sharedaccesssignature" => &mut fields.sas,
                 _ => continue,
             };
@@ -251,13 +315,20 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    fn target(self) -> Result<Target, TargetError> {
+    fn target(self, kind: Service) -> Result<Target, TargetError> {
         if self.development.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            return self.development_target();
+            return self.development_target(kind);
         }
-        let endpoint = match (self.endpoint, self.account) {
+        let (given, other) = match kind {
+            Service::Table => (self.endpoint, None),
+            Service::Queue => (self.queue_endpoint, self.endpoint),
+        };
+        let endpoint = match (given, self.account) {
             (Some(endpoint), _) => endpoint.to_owned(),
-            (None, Some(account)) => self.default_endpoint(account)?,
+            (None, _) if other.is_some() => {
+                return refuse("the connection string has a TableEndpoint and no QueueEndpoint");
+            }
+            (None, Some(account)) => self.default_endpoint(account, kind)?,
             (None, None) => {
                 return refuse("the connection string needs AccountName or TableEndpoint");
             }
@@ -275,7 +346,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn default_endpoint(&self, account: &str) -> Result<String, TargetError> {
+    fn default_endpoint(&self, account: &str, kind: Service) -> Result<String, TargetError> {
         let protocol = match self.protocol.unwrap_or("https").to_ascii_lowercase().as_str() {
             "https" => "https",
             "http" => "http",
@@ -285,11 +356,18 @@ impl<'a> Fields<'a> {
         if account.is_empty() || !account.bytes().all(legal) {
             return refuse("AccountName is letters and digits");
         }
-        Ok(format!("{protocol}://{account}.table.{}", self.suffix.unwrap_or(DEFAULT_SUFFIX)))
+        let kind = match kind {
+            Service::Table => "table",
+            Service::Queue => "queue",
+        };
+        Ok(format!("{protocol}://{account}.{kind}.{}", self.suffix.unwrap_or(DEFAULT_SUFFIX)))
     }
 
-    fn development_target(self) -> Result<Target, TargetError> {
-        let mut target = Target::development();
+    fn development_target(self, kind: Service) -> Result<Target, TargetError> {
+        let mut target = match kind {
+            Service::Table => Target::development(),
+            Service::Queue => Target::development_queues(),
+        };
         if let Some(proxy) = self.proxy {
             let proxy = Endpoint::parse(proxy)?;
             (target.endpoint.tls, target.endpoint.host) = (proxy.tls, proxy.host);
@@ -382,6 +460,26 @@ mod tests {
             let found = described(text);
             assert!(found.starts_with("refused: ") && found.contains(expected), "{text}: {found}");
         }
+    }
+
+    #[test]
+    fn queues_have_an_address_of_their_own() {
+        let address = |text| Target::queues(text).map(|target| target.address());
+        for (text, expected) in [
+            ("UseDevelopmentStorage=true", "http://127.0.0.1:10001/devstoreaccount1"),
+            ("AccountName=shop;AccountKey=YQ==", "https://shop.queue.core.windows.net"),
+            (
+                "AccountName=a;AccountKey=YQ==;TableEndpoint=http://h:2/a;QueueEndpoint=http://h:1/a",
+                "http://h:1/a",
+            ),
+            ("http://h:1/a?sv=1&sig=a", "http://h:1/a"),
+            ("http://h:1/a/jobs?sv=1&sig=a", "http://h:1/a"),
+            ("https://a.queue.core.windows.net/a?sig=a", "https://a.queue.core.windows.net"),
+        ] {
+            assert_eq!(address(text).as_deref(), Ok(expected), "{text}");
+        }
+        let lacking = address("AccountName=a;AccountKey=YQ==;TableEndpoint=http://h:2/a");
+        assert!(lacking.unwrap_err().to_string().contains("no QueueEndpoint"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -48,6 +49,10 @@ pub(crate) enum Fault {
     TooLarge,
     /// The other side is not who it should be.
     Untrusted(String),
+    /// The other side does not answer with HTTP.
+    NotHttp,
+    /// The other side does not encrypt.
+    NotTls,
 }
 
 /// Connections to one endpoint.
@@ -101,7 +106,8 @@ impl Transport {
                     .map_err(|error| Fault::Untrusted(error.to_string()))?;
                 let stream =
                     tls.connect(name, stream).await.map_err(|error| match error.kind() {
-                        // What the other side showed does not do: it will not be better the next time.
+                        // Neither will be better the next time.
+                        io::ErrorKind::InvalidData if is_no_tls(&error) => Fault::NotTls,
                         io::ErrorKind::InvalidData => Fault::Untrusted(error.to_string()),
                         _ => passing(error),
                     })?;
@@ -131,7 +137,9 @@ async fn exchange(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<Answer, Fault> {
-    let broken = |error: hyper::Error| Fault::Passing(error.to_string());
+    let broken = |error: hyper::Error| {
+        if error.is_parse() { Fault::NotHttp } else { Fault::Passing(error.to_string()) }
+    };
     let (head, mut body) = sender.send_request(request).await.map_err(broken)?.into_parts();
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -143,6 +151,12 @@ async fn exchange(
         }
     }
     Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: read.into() })
+}
+
+/// Whether the first bytes of the other side were no record of TLS.
+fn is_no_tls(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(_)))
 }
 
 fn connector() -> Result<TlsConnector, ClientError> {

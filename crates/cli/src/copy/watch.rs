@@ -26,7 +26,7 @@ pub(super) fn run(
     let (stopper, stop) = Stop::new();
     let watched = {
         let _shown = shown(&progress, &following);
-        transfer::run(async {
+        transfer::run(source, async {
             let mut watched = pin!(watch.run(source, dest, &progress, &following, &stop));
             tokio::select! {
                 ended = &mut watched => return ended,

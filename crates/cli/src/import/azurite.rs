@@ -1,6 +1,6 @@
 //! What Azurite's data file holds beside entities: access policies are set, the rest is told.
 
-use crate::{Failure, output, transfer};
+use crate::{Failure, advice, output, transfer};
 use rowhouse_client::files::Beside;
 use rowhouse_client::{Client, ClientError, OnConflict};
 use rowhouse_types::StoredPolicy;
@@ -13,7 +13,7 @@ pub(super) fn set_policies(
     beside: &Beside,
 ) -> Result<(), Failure> {
     let (mut set, mut wrong) = (0, Vec::new());
-    let outcome = transfer::run(async {
+    let outcome = transfer::run(client, async {
         for (table, policies) in &beside.policies {
             let outcome = match policies {
                 Ok(policies) => set_one(client, on_conflict, table, policies).await,
@@ -44,7 +44,7 @@ async fn set_one(
     table: &str,
     policies: &[StoredPolicy],
 ) -> Result<bool, Failure> {
-    let told = |error: ClientError| transfer::told(&error.into());
+    let told = |error: ClientError| advice::sentence(client, &error.into());
     let there = client.acl(table).await.map_err(told)?;
     let is_free = there.is_empty() || there == policies;
     match on_conflict {
@@ -52,6 +52,15 @@ async fn set_one(
         OnConflict::Skip if !is_free => Ok(false),
         _ => client.set_acl(table, policies).await.map(|()| true).map_err(told),
     }
+}
+
+/// What nobody can see from the file.
+pub(super) fn warn() {
+    eprintln!(
+        "Note: Azurite completes this file only when it is stopped with Ctrl-C (SIGINT). If it was stopped \
+         otherwise (kill, docker stop), rows may be missing, and nothing here shows which: compare the counts, or \
+         copy from a running Azurite with 'rowhouse copy'"
+    );
 }
 
 /// Says what of the file was not taken over.

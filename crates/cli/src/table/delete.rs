@@ -99,7 +99,7 @@ impl How {
         let client = transfer::client(&self.service.target()?)?;
         let deletion = Deletion { filter, dry_run: self.dry_run };
         let began = Instant::now();
-        let done = transfer::run(delete(&client, table, &deletion))?;
+        let done = transfer::run(&client, delete(&client, table, &deletion))?;
         let entities = |count| output::counted(count, "entity", "entities");
         let (matched, deleted) = (entities(done.matched), entities(done.deleted));
         let seconds = began.elapsed().as_secs_f64();
@@ -139,7 +139,7 @@ async fn delete(
 }
 
 /// Steps until nothing is left, or for so long.
-async fn all(
+pub(super) async fn all(
     client: &Client,
     table: &str,
     deletion: &Deletion,

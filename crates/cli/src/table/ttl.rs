@@ -1,22 +1,33 @@
 //! `rowhouse table ttl`: when the entities of a table expire.
 
+use super::delete::all;
+use crate::progress::Status;
 use crate::service::Service;
-use crate::{Failure, output, transfer};
+use crate::transfer::{self, Shown};
+use crate::{Failure, output};
 use clap::Args;
-use rowhouse_client::Ttl;
+use rowhouse_client::{Client, Deletion, TransferError, Ttl};
+use rowhouse_types::limits;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tell or set when the entities of a table expire.
+/// Show or set when the entities of a table expire.
 ///
-/// An expired entity does not exist: nobody reads it, and it can be inserted anew. The server removes it later. Without
-/// options the setting is told. A key of the account is needed.
+/// An expired entity does not exist: no query finds it, and it can be inserted anew. The server removes it later, and
+/// not within the first minute after the TTL was set: until then --off brings every entity back.
+///
+/// If entities expire within a minute, or have expired already, setting a TTL needs --yes. Without options the setting is shown. A key of the
+/// account is needed.
 #[derive(Debug, Args)]
 #[command(mut_args(|argument| argument.hide_env_values(true)), after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 pub(crate) struct TtlCommand {
     /// The table.
     table: String,
 
-    /// How long after its Timestamp an entity expires, or after what --property says: such as 30d, 12h, 90m or 45s.
+    /// How long after its Timestamp an entity expires, or after what --property says: such as 30d (days), 12h (hours),
+    /// 90m (minutes) or 45s (seconds).
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "off")]
     after: Option<Duration>,
 
@@ -25,8 +36,16 @@ pub(crate) struct TtlCommand {
     property: Option<String>,
 
     /// Entities no longer expire. Those that have and are not yet removed are there again.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     off: bool,
+
+    /// Only count the entities that would expire within a minute.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Set it although entities expire within a minute.
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
 
     /// Print JSON.
     #[arg(long)]
@@ -37,36 +56,102 @@ pub(crate) struct TtlCommand {
 }
 
 const EXAMPLES: &str = "Examples:
-  rowhouse table ttl Logs --after 30d
+  rowhouse table ttl Logs --after 30d --dry-run
+  rowhouse table ttl Logs --after 30d --yes
   rowhouse table ttl Sessions --property ExpiresAt
   rowhouse table ttl Logs
   rowhouse table ttl Logs --off";
+
+/// How many entities a setting has expire within a minute, of how many.
+#[derive(Clone, Copy, Debug)]
+struct Expired {
+    expired: u64,
+    of: u64,
+}
 
 impl TtlCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         transfer::check_table(&self.table)?;
         let client = transfer::client(&self.service.target()?)?;
-        let Self { table, after, property, off, json, .. } = self;
+        let Self { table, after, property, off, dry_run, yes, json, .. } = self;
         let seconds = after.map(|after| after.as_secs());
         let wanted = match (seconds, property) {
             (None, None) => None,
             (seconds, property) => Some(Ttl { seconds: seconds.unwrap_or(0), property }),
         };
-        let set = off || wanted.is_some();
-        let ttl = transfer::run(async {
-            if set {
-                client.set_ttl(&table, wanted.as_ref()).await?;
-                return Ok(wanted);
+        let Some(wanted) = wanted else {
+            if dry_run {
+                return Err("--dry-run needs --after or --property: what would expire?".to_owned());
             }
-            Ok(client.ttl(&table).await?)
-        })?;
-        if json {
-            output::print(&format!("{}\n", serde_json::json!(ttl)));
-        } else {
-            output::print(&format!("{}\n", told(&table, ttl.as_ref())));
+            let ttl = transfer::run(&client, async {
+                if off {
+                    client.set_ttl(&table, None).await?;
+                    return Ok(None);
+                }
+                Ok(client.ttl(&table).await?)
+            })?;
+            show(&table, ttl.as_ref(), json);
+            return Ok(());
+        };
+        if !yes {
+            let Expired { expired, of } = transfer::run(&client, count(&client, &table, &wanted))?;
+            let entities = output::counted(of, "entity", "entities");
+            if dry_run {
+                output::print(&if json {
+                    format!("{}\n", serde_json::json!({ "expired": expired, "of": of }))
+                } else {
+                    format!("{expired} of {entities} of {table} would expire within a minute.\n")
+                });
+                return Ok(());
+            }
+            if 0 < expired {
+                let that = told(&table, Some(&wanted)).replacen('E', "e", 1);
+                return Err(format!(
+                    "{expired} of {entities} of {table} would expire within a minute ({}): add --yes to set it",
+                    that.trim_end_matches('.')
+                ));
+            }
+        }
+        transfer::run(&client, async { Ok(client.set_ttl(&table, Some(&wanted)).await?) })?;
+        show(&table, Some(&wanted), json);
+        if yes && !json {
+            output::print(&format!(
+                "Nothing is removed in the first minute: until then 'rowhouse table ttl {table} --off' brings \
+                 every entity back.\n"
+            ));
         }
         Ok(())
     }
+}
+
+fn show(table: &str, ttl: Option<&Ttl>, json: bool) {
+    output::print(&if json {
+        format!("{}\n", serde_json::json!(ttl))
+    } else {
+        format!("{}\n", told(table, ttl))
+    });
+}
+
+/// Counts what a setting has expire before anything is removed, by the server's clock: a mistake that shows only when
+/// the grace period is over would show too late.
+async fn count(client: &Client, table: &str, ttl: &Ttl) -> Result<Expired, TransferError> {
+    let (_, now) = client.ttl_and_time(table).await?;
+    let looked = Arc::new(AtomicU64::new(0));
+    let shown = Arc::clone(&looked);
+    let _shown = Shown::with(move |_| {
+        let looked = output::counted(shown.load(Ordering::Relaxed), "entity", "entities");
+        Status { text: format!("{looked} counted"), share: None }
+    });
+    let everything = Deletion { filter: None, dry_run: true };
+    let of = all(client, table, &everything, &looked, None).await?.matched;
+    let expired = match ttl.expired_at(now.plus_seconds(limits::TTL_GRACE_SECONDS)) {
+        None => 0,
+        Some(filter) => {
+            let expired = Deletion { filter: Some(filter), dry_run: true };
+            all(client, table, &expired, &AtomicU64::new(0), None).await?.matched
+        }
+    };
+    Ok(Expired { expired, of })
 }
 
 fn told(table: &str, ttl: Option<&Ttl>) -> String {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The binary with nothing of ours in its environment.
-fn rowhouse(directory: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn rowhouse(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowhouse"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ROWHOUSE_") {
@@ -17,34 +17,36 @@ fn rowhouse(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn output(directory: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn output(directory: &Path, arguments: &[&str]) -> Output {
     rowhouse(directory, arguments).output().unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// Asserts that a command failed with one sentence, and returns it.
-fn failure(output: &Output) -> String {
+pub(crate) fn failure(output: &Output) -> String {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     text
 }
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     admin: String,
+    /// What the ready file says.
+    pub(crate) ready: Value,
 }
 
 impl Server {
-    fn start(directory: &Path, arguments: &[&str]) -> Self {
-        let fixed = ["serve", "--table-port=0", "--admin-port=0", "--ready-file=ready.json"];
+    pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let fixed = ["serve", "--table-port=0", "--ready-file=ready.json"];
         let child = rowhouse(directory, &[&fixed, arguments].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -60,11 +62,11 @@ impl Server {
         };
         assert!(ready.starts_with(r#"{"table":"http"#) && ready.ends_with("}\n"), "{ready}");
         let ready: Value = serde_json::from_str(&ready).unwrap();
-        Self { child, admin: ready["admin"].as_str().unwrap().to_owned() }
+        Self { child, admin: ready["admin"].as_str().unwrap().to_owned(), ready }
     }
 
     /// Asks it to stop, and returns what it printed.
-    fn stop(self) -> Output {
+    pub(crate) fn stop(self) -> Output {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         self.child.wait_with_output().unwrap()
@@ -136,7 +138,8 @@ fn a_database_that_is_not_there_is_told_without_its_password() {
     let directory = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("postgres://ann:secret@127.0.0.1:{port}/shop");
-    let mut command = rowhouse(directory.path(), &["serve", "--store-wait-seconds", "1"]);
+    let serve = ["serve", "--table-port", "0", "--store-wait-seconds", "1"];
+    let mut command = rowhouse(directory.path(), &serve);
     let output = command.env("ROWHOUSE_STORE", url).env("RUST_BACKTRACE", "1").output().unwrap();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");

@@ -129,17 +129,24 @@ fn options_of_serve() -> BTreeSet<String> {
 
 #[test]
 fn files_name_only_what_is_there() {
-    const SERVICE: [&str; 11] = [
+    const SERVICE: [&str; 18] = [
         "build",
+        "cap_add",
+        "cap_drop",
         "command",
         "depends_on",
         "environment",
         "healthcheck",
         "image",
+        "mem_limit",
         "ports",
+        "read_only",
         "restart",
         "secrets",
+        "security_opt",
         "stop_grace_period",
+        "tmpfs",
+        "user",
         "volumes",
     ];
     for (file, content) in compose_files() {
@@ -205,6 +212,57 @@ fn servers_are_started_with_options_and_secrets_that_they_have() {
     }
     assert_eq!(started, 3);
     assert!(read("Dockerfile").contains("ENV ROWHOUSE_DATA=") && options.contains("ROWHOUSE_DATA"));
+}
+
+/// What a program that was taken over could do is little: no container gains privileges, changes its own files or takes all memory.
+#[test]
+fn containers_are_confined() {
+    for (file, content) in compose_files() {
+        for (name, service) in content.at("services").expect("there are services").map() {
+            let place = format!("{file}, {name}");
+            assert_eq!(service.names_at("cap_drop"), ["ALL"], "{place}");
+            assert_eq!(service.names_at("security_opt"), ["no-new-privileges:true"], "{place}");
+            assert_eq!(service.text_at("read_only"), "true", "{place}");
+            assert!(!service.text_at("mem_limit").is_empty(), "{place}");
+            let is_ours = service.at("build").is_some();
+            assert!(!is_ours || service.names_at("cap_add").is_empty(), "{place}");
+            let command = service.names_at("command").join(" ");
+            assert!(!is_ours || command.contains("--trusted-proxies="), "{place}");
+        }
+    }
+    let proxy = read("nginx.conf");
+    assert!(!proxy.contains("X-Forwarded-Proto $scheme"), "TLS may end before nginx");
+    assert!(!read("README.md").contains("chmod 444"), "secrets that everybody can read");
+}
+
+/// Settings of the unit that leave a program that was taken over with little to do.
+#[test]
+fn the_unit_is_confined() {
+    let yes = [
+        "LockPersonality",
+        "MemoryDenyWriteExecute",
+        "NoNewPrivileges",
+        "PrivateDevices",
+        "PrivateTmp",
+        "PrivateUsers",
+        "ProtectClock",
+        "ProtectControlGroups",
+        "ProtectHome",
+        "ProtectHostname",
+        "ProtectKernelLogs",
+        "ProtectKernelModules",
+        "ProtectKernelTunables",
+        "RestrictNamespaces",
+        "RestrictRealtime",
+        "RestrictSUIDSGID",
+    ];
+    for name in yes {
+        assert_eq!(of_unit(name), ["yes"], "{name}");
+    }
+    assert_eq!(of_unit("SystemCallFilter"), ["@system-service"]);
+    assert_eq!(of_unit("ProtectProc"), ["invisible"]);
+    assert_eq!(of_unit("ProtectSystem"), ["strict"]);
+    assert_eq!(of_unit("CapabilityBoundingSet"), [""]);
 }
 
 /// Servers of one database need the same master key, and the load balancer all of them.
