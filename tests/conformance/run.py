@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the built server against the live service's recorded answers and the Python SDK's own tests.
+"""Measures the built server against the recorded answers of the live services and the Python SDKs' own tests.
 
-    run.py [--only replay,path,host,queue-path,queue-host]
+    run.py [--only replay,replay-queue,path,host,queue-path,queue-host]
 
 Each suite gets a server of its own: they want an account without other tables and queues. The recordings are not part
-of this repository; they are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings.
+of this repository. Those of tables are looked for in $ROWHOUSE_RECORDINGS and in ../shared/conformance/recordings, those of
+queues in $ROWHOUSE_QUEUE_RECORDINGS and in ../shared/conformance/recordings-queue.
 Where they are absent the replay counts as NOT VERIFIED. The figures go to .work/conformance.json, or with
 ROWHOUSE_TEST_STORE=postgres to .work/conformance-postgres.json, on a cluster to .work/conformance-citus.json.
 
@@ -27,8 +28,8 @@ from server import Server  # noqa: E402
 WORK = ROOT / ".work" / (f"conformance-{postgres.store()}" if postgres.wanted() else "conformance")
 
 
-def recordings():
-    for place in (os.environ.get("ROWHOUSE_RECORDINGS"), ROOT.parent / "shared" / "conformance" / "recordings"):
+def recordings(variable, folder):
+    for place in (os.environ.get(variable), ROOT.parent / "shared" / "conformance" / folder):
         if place and pathlib.Path(place).is_dir():
             return pathlib.Path(place)
     return None
@@ -50,14 +51,14 @@ def run(name, server, command):
     return status == 0 and alive, json.loads(report.read_text()) if report.exists() else {}
 
 
-def replay():
+def replay(name, variable, folder, expectations, endpoint):
     """Every recorded exchange, every check."""
-    source = recordings()
+    source = recordings(variable, folder)
     if source is None:
-        return {"verified": False, "why": "the recordings are not here; set ROWHOUSE_RECORDINGS"}
+        return {"verified": False, "why": f"the recordings are not here; set {variable}"}
     with Server() as server:
-        ok, report = run("replay", server, [HERE / "replay.py", "--endpoint", server.endpoint, "--strict",
-                                            "--expect", HERE / "expectations.txt", source])
+        ok, report = run(name, server, [HERE / "replay.py", "--endpoint", endpoint(server), "--strict",
+                                        "--expect", HERE / expectations, source])
     counts = report.get("counts", {})
     return {"verified": True, "ok": ok, "passed": counts.get("passed", 0), "failed": counts.get("failed", 0),
             "listed": counts.get("expected", 0), "skipped": counts.get("skipped", 0)}
@@ -80,7 +81,11 @@ def queue_sdk(name, host):
 
 
 SUITES = {
-    "replay": ("recordings, all checks", replay),
+    "replay": ("recordings of tables, all checks",
+               lambda: replay("replay", "ROWHOUSE_RECORDINGS", "recordings", "expectations.txt", lambda s: s.endpoint)),
+    "replay-queue": ("recordings of queues, all checks",
+                     lambda: replay("replay-queue", "ROWHOUSE_QUEUE_RECORDINGS", "recordings-queue",
+                                    "expectations-queue.txt", lambda s: s.queue_endpoint)),
     "path": ("Python SDK's tests of tables, path style, http", lambda: sdk("path", tls=False)),
     "host": ("Python SDK's tests of tables, host style, https", lambda: sdk("host", tls=True)),
     "queue-path": ("Python SDK's tests of queues, path style", lambda: queue_sdk("queue-path", host=False)),

@@ -49,6 +49,8 @@ class Server:
                    "--queue-port", str(self.queue_port), "--admin-port", "0", "--ready-file", ready, *(["--tls-self-signed"] if self.tls else []), *self.options]
         # Options of the developer's own server must not reach this one.
         env = {name: value for name, value in os.environ.items() if not name.startswith("ROWHOUSE_")}
+        # What a test has expire is removed at once.
+        env["ROWHOUSE_TTL_GRACE_SECONDS"] = "0"
         if self.store:
             # The option lets it use a database that does not wait for its disk, and its own files become temporary ones.
             command.append("--ephemeral")

@@ -66,6 +66,11 @@ impl Client {
         }
     }
 
+    /// The Queue service of any account, with its key in Base64.
+    pub fn of_queues_of(address: SocketAddr, account: &str, key: &str) -> Self {
+        Self { service: Kind::Queue, ..Self::with_account(address, account, key) }
+    }
+
     /// The Queue service of the development account of the server there.
     pub fn of_queues(address: SocketAddr) -> Self {
         Self { service: Kind::Queue, ..Self::new(address) }

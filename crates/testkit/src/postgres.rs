@@ -84,6 +84,11 @@ impl TestPostgres {
         Self::make(parent, settings, &[])
     }
 
+    /// An empty server with checksums on its pages.
+    pub fn start_with_checksums() -> Self {
+        Self::make(&std::env::temp_dir(), &[], &["--data-checksums".to_owned()])
+    }
+
     /// An empty server whose databases sort text as an ICU locale does, such as `de-u-kn`.
     pub fn start_with_locale(locale: &str) -> Self {
         let icu = ["--locale-provider=icu".to_owned(), format!("--icu-locale={locale}")];

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::connection::Connection;
-use rowhouse_env::{Random, SystemRandom};
+use rowhouse_env::{Random, SystemRandom, polls};
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
@@ -212,6 +212,12 @@ impl TestServer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// The lines of its log that tell of a task which held a thread, and with it all who waited for that, for too long.
+    pub fn long_polls(&self) -> Vec<String> {
+        let log = self.log();
+        log.lines().filter(|line| line.contains(polls::LONG_POLL)).map(str::to_owned).collect()
+    }
+
     /// Resident memory, in bytes.
     pub fn rss(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
@@ -271,6 +277,7 @@ fn spawn(
         .args(["--table-port", "0", "--queue-port", "0", "--admin-port", "0", "--ready-file"])
         .arg(&ready)
         .args(arguments)
+        .env(polls::WATCH_POLLS, "1")
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file handle can be copied"))

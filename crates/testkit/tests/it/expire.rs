@@ -23,7 +23,11 @@ const LOGS: usize = 120;
 
 fn servers() -> [TestServer; 2] {
     let url = TestPostgres::shared().create_database();
-    [TestServer::start(), TestServer::start_with_store_and(&url, &["--ephemeral"])]
+    let at_once = ["--ttl-grace-seconds", "0"];
+    [
+        TestServer::start_with(&at_once),
+        TestServer::start_with_store_and(&url, &[&at_once[..], &["--ephemeral"]].concat()),
+    ]
 }
 
 /// Runs a test on a server of each engine, which has a table of logs.
@@ -129,6 +133,62 @@ fn entities_expire_and_are_removed() {
         assert_eq!(removed.status, 204, "{}", removed.text());
         assert_eq!(get(client, "Logs?comp=ttl").json(), json!({ "expires": false }));
         assert_eq!(count(client, "").0, LOGS / 2 + 1);
+    });
+}
+
+/// A TTL that was set by mistake can be taken back: nothing is removed in the first minute, also after a restart.
+#[test]
+fn a_mistake_can_be_undone_within_a_minute() {
+    let url = TestPostgres::shared().create_database();
+    let servers = [TestServer::start(), TestServer::start_with_store_and(&url, &["--ephemeral"])];
+    for mut server in servers {
+        let mut client = server.client();
+        fill(&mut client, LOGS, 3);
+        assert_eq!(set(&mut client, &json!({ "property": "Until" })).status, 200);
+        assert_eq!(count(&mut client, "").0, LOGS / 2, "expired entities are invisible at once");
+        server.kill();
+        server.restart();
+        let mut client = server.client();
+        // Longer than any sweep waits for something else.
+        std::thread::sleep(Duration::from_secs(7));
+        assert_eq!(count(&mut client, "").0, LOGS / 2);
+        assert_eq!(client.request("DELETE", "Logs?comp=ttl", &[], b"").status, 204);
+        assert_eq!(count(&mut client, "").0, LOGS, "all of them are there again");
+    }
+}
+
+/// Who set what, and how much went, without a key or a value.
+#[test]
+fn settings_and_sweeps_leave_a_line_in_the_log() {
+    on_both(|server, client| {
+        assert_eq!(set(client, &json!({ "property": "Until" })).status, 200);
+        swept(client, LOGS / 2);
+        assert_eq!(client.request("DELETE", "Logs?comp=ttl", &[], b"").status, 204);
+        let began = Instant::now();
+        let lines = || -> Vec<String> {
+            let log = server.log();
+            log.lines()
+                .filter(|line| line.contains("TTL") || line.contains("expired"))
+                .map(str::to_owned)
+                .collect()
+        };
+        while lines().len() < 3 {
+            assert!(began.elapsed() < WITHIN, "{:?}", lines());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let (account, table) = ("account=\"devstoreaccount1\"", "table=\"Logs\"");
+        for line in lines() {
+            assert!(line.contains(account) && line.contains(table), "{line}");
+        }
+        let log = lines().join("\n");
+        assert!(
+            log.contains("the TTL of a table was set") && log.contains("property=\"Until\""),
+            "{log}"
+        );
+        assert!(log.contains("expired entities were removed"), "{log}");
+        assert!(log.contains(&format!("removed={}", LOGS / 2)), "{log}");
+        assert!(log.contains("the TTL of a table was removed"), "{log}");
+        assert!(!server.log().contains("00001"), "no key is logged");
     });
 }
 
@@ -311,7 +371,15 @@ fn the_commands() {
         assert_eq!(ttl(&[]), month);
         assert_eq!(ttl(&["--json"]), "{\"property\":null,\"seconds\":2592000}\n");
         let until = "Entities of Logs expire when their property Until says.\n";
-        assert_eq!(ttl(&["--property", "Until"]), until);
+        let half = format!("{} of {LOGS} entities of Logs would expire within a minute", LOGS / 2);
+        let refused = fails(&["table", "ttl", "Logs", "--property", "Until"]);
+        assert!(refused.contains(&half) && refused.contains("--yes"), "{refused}");
+        assert_eq!(ttl(&["--property", "Until", "--dry-run"]), format!("{half}.\n"));
+        let counted = format!("{{\"expired\":{},\"of\":{LOGS}}}\n", LOGS / 2);
+        assert_eq!(ttl(&["--property", "Until", "--dry-run", "--json"]), counted);
+        assert_eq!(ttl(&[]), month, "nothing was set");
+        assert_eq!(count(client, "").0, LOGS);
+        assert!(ttl(&["--property", "Until", "--yes"]).starts_with(until));
         assert_eq!(count(client, "").0, LOGS / 2);
         swept(client, LOGS / 2);
         assert_eq!(ttl(&["--off"]), "Entities of Logs do not expire.\n");

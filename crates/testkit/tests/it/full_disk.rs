@@ -6,11 +6,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rowhouse_env::{Random, SeededRandom};
-use rowhouse_testkit::{Client, DEV_ACCOUNT, DEV_KEY, SmallDisk, TestServer, binary};
+use rowhouse_testkit::{Client, Connection, DEV_ACCOUNT, DEV_KEY, SmallDisk, TestServer, binary};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Entities of each table, each of about 20 KB that cannot be compressed.
 const ENTITIES: usize = 120;
@@ -164,6 +166,93 @@ fn of_a_restore() {
         drop(restored);
         fs::remove_dir_all(&data).expect("it can be removed");
     }
+}
+
+/// A server whose disk is full answers reads, refuses writes, and takes them again when there is room, without a restart.
+/// Everything that was acknowledged is there, also after it was killed.
+#[test]
+fn of_a_server_that_goes_on() {
+    let Some(disk) = small_disk() else { return };
+    let mut server = TestServer::start_in(disk.path(), &[]);
+    let mut client = server.client();
+    client.create_table("Fill");
+    let mut acknowledged = Vec::new();
+    let mut row = 0;
+    let mut insert = |client: &mut Client, acknowledged: &mut Vec<String>| {
+        row += 1;
+        let key = format!("{row:06}");
+        let pad = "x".repeat(30_000);
+        let entity = json!({ "PartitionKey": "p", "RowKey": key, "Pad": pad });
+        let status = client.insert("Fill", &entity).expect("answered").status;
+        if status == 204 {
+            acknowledged.push(key);
+        }
+        status
+    };
+    for left in [0, 700, 2500] {
+        disk.fill(left);
+        let mut statuses = Vec::new();
+        while statuses.len() < 3 {
+            let status = insert(&mut client, &mut acknowledged);
+            if status != 204 {
+                statuses.push(status);
+            }
+        }
+        assert_eq!(statuses, [500, 503, 503], "with {left} KiB");
+        let ready = admin(&server, "/readyz");
+        assert!(
+            ready.contains(" 503 ") && ready.contains("the disk is full: make room"),
+            "{ready}"
+        );
+        assert!(rows(&mut client, "Fill").is_superset(&acknowledged.iter().cloned().collect()));
+        // Not while there is only a little.
+        std::thread::sleep(Duration::from_millis(2500));
+        assert_eq!(insert(&mut client, &mut acknowledged), 503);
+        disk.make_room();
+        let began = Instant::now();
+        while !server.is_ready() {
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "it does not go on: {}",
+                server.log()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(insert(&mut client, &mut acknowledged), 204, "with {left} KiB");
+        assert_eq!(names(disk.path()), ["data"]);
+        let files = names(&disk.path().join("data"));
+        assert!(!files.iter().any(|name| name.starts_with("room")), "{files:?}");
+    }
+    let log = server.log();
+    assert_eq!(
+        log.matches("the disk is full, no more writes until there is room").count(),
+        3,
+        "{log}"
+    );
+    assert_eq!(log.matches("the disk has room again").count(), 3, "{log}");
+    server.kill();
+    server.restart();
+    assert!(
+        rows(&mut server.client(), "Fill").is_superset(&acknowledged.iter().cloned().collect())
+    );
+    drop(server);
+    let checked = succeed(rowhouse(&["check"]).arg(disk.path().join("data")));
+    assert!(checked.contains("everything is in order"), "{checked}");
+}
+
+/// The RowKeys of a table.
+fn rows(client: &mut Client, table: &str) -> BTreeSet<String> {
+    let found = client.query(table, "");
+    found.iter().map(|entity| entity["RowKey"].as_str().expect("a key").to_owned()).collect()
+}
+
+/// What the admin listener answers.
+fn admin(server: &TestServer, path: &str) -> String {
+    let mut connection = Connection::open(server.admin_address()).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    connection.send(request.as_bytes()).expect("it is read");
+    let response = connection.receive("GET").expect("it is answered");
+    format!(" {} {}", response.status, response.text())
 }
 
 /// A data directory that was closed needs a little room to be opened, even to be read.

@@ -2,6 +2,7 @@
 //!
 //! One program for all integration tests of this crate: each more is linked once more.
 
+mod accounts;
 mod backup;
 mod backup_keys;
 mod bad_input;
@@ -9,6 +10,7 @@ mod bad_requests;
 mod changes;
 mod changes_load;
 mod citus;
+mod exact;
 mod expire;
 mod full_disk;
 mod health;
@@ -20,6 +22,7 @@ mod layers;
 mod links;
 mod outbox;
 mod pages;
+mod polls;
 mod postgres;
 mod postgres_cluster;
 mod postgres_kill;
@@ -33,6 +36,7 @@ mod queue_answers;
 mod queue_bad_input;
 mod queue_kill;
 mod queue_signatures;
+mod ranges;
 mod refusals;
 mod restore_table;
 mod signatures;

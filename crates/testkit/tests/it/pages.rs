@@ -9,8 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Pages that are followed by the tests below.
-const FOLLOWED: [&str; 10] = [
+const FOLLOWED: [&str; 11] = [
     "backup.md",
+    "commands.md",
     "disk-full.md",
     "first-account.md",
     "install.md",
@@ -95,6 +96,21 @@ fn tls() {
 #[test]
 fn backup() {
     follow("backup.md", &mut Terminal::new());
+}
+
+#[test]
+fn commands() {
+    let mut terminal = Terminal::new();
+    let server = TestServer::start();
+    let connection = format!(
+        "AccountName={DEV_ACCOUNT};AccountKey={DEV_KEY};TableEndpoint=http://{}/{DEV_ACCOUNT};\
+         QueueEndpoint=http://{}/{DEV_ACCOUNT}",
+        server.address(),
+        server.queue_address()
+    );
+    terminal.set("ROWHOUSE_CONNECTION", connection);
+    symlink(binary(), terminal.here().join("rowhouse")).expect("a link can be made");
+    follow("commands.md", &mut terminal);
 }
 
 #[test]

@@ -50,6 +50,19 @@ fn refused(url: &str, arguments: &[&str]) -> String {
     text
 }
 
+/// Without checksums PostgreSQL returns damaged pages as they are.
+#[test]
+fn a_database_without_checksums_is_told() {
+    for (postgres, is_told) in
+        [(TestPostgres::start(), true), (TestPostgres::start_with_checksums(), false)]
+    {
+        let server = TestServer::start_with_store(&postgres.create_database());
+        let log = server.log();
+        assert_eq!(log.contains("data_checksums off"), is_told, "{log}");
+        assert_eq!(log.contains("pg_checksums --enable"), is_told, "{log}");
+    }
+}
+
 #[test]
 fn data_is_in_the_database_and_files_of_the_server_in_its_directory() {
     let postgres = TestPostgres::start();

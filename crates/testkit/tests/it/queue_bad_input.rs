@@ -364,7 +364,11 @@ fn metadata() {
     ];
     for (headers, code) in cases {
         for path in ["colors", "orders?comp=metadata", "missing?comp=metadata"] {
-            Case { method: "PUT", path, headers, body: "", status: 400, code, details: "" }
+            let details = match code {
+                "EmptyMetadataKey" => "<MetadataValue>x</MetadataValue>",
+                _ => "",
+            };
+            Case { method: "PUT", path, headers, body: "", status: 400, code, details }
                 .check(&mut client);
         }
     }
@@ -417,7 +421,7 @@ fn lists_policies_and_settings() {
     Case { details: &details, code, ..list("?comp=list&include=other") }.check(&mut client);
     for marker in ["orders", "/other/orders", "%2Fdevstoreaccount1"] {
         let path = format!("?comp=list&marker={marker}");
-        Case { code: "InvalidMarker", ..list(&path) }.check(&mut client);
+        Case { code: "OutOfRangeInput", ..list(&path) }.check(&mut client);
     }
     let identifier = |id: &str, permission: &str| {
         format!(
@@ -438,7 +442,6 @@ fn lists_policies_and_settings() {
         ("orders?comp=acl", all(&identifier("a", "raud"))),
         ("orders?comp=acl", all(&identifier("a", "rr"))),
         ("orders?comp=acl", all(&six)),
-        ("orders?comp=acl", all(&identifier("", "r"))),
         (properties, rules),
         (properties, "<StorageServiceProperty/>".to_owned()),
     ] {
@@ -446,6 +449,11 @@ fn lists_policies_and_settings() {
         Case { method: "PUT", body: &body, code: document, details, ..list(path) }
             .check(&mut client);
     }
+    let body = all(&identifier("", "r"));
+    let details = "<LineNumber>1</LineNumber><LinePosition>123</LinePosition><Reason>Signed identifier ID cannot be \
+         empty or over 64 characters in length</Reason>";
+    Case { method: "PUT", body: &body, code: document, details, ..list("orders?comp=acl") }
+        .check(&mut client);
     let policies = client.request("GET", "orders?comp=acl", &[], b"").text();
     assert!(policies.ends_with("<SignedIdentifiers />"), "nothing was set: {policies}");
 }

@@ -813,7 +813,7 @@ fn failures_are_a_sentence_that_says_what_to_do() {
     let wrong = format!("{}x", connection(&server));
     let (wrong, same) = (wrong.as_str(), connection(&server));
     let cases: &[(&[&str], &str)] = &[
-        (&["export", "Absent", "--out", "x"], "check the name of the table"),
+        (&["export", "Absent", "--out", "x"], "there is no table Absent (TableNotFound)"),
         (&["import", "Absent", "in.ndjson"], "--create"),
         (&["import", "Absent", "absent.ndjson"], "cannot read absent.ndjson"),
         (&["import", "Absent", "bad.csv"], "has no PartitionKey"),
