@@ -13,7 +13,7 @@ COPIED ?= 20000
 QUEUED ?= 1000000
 PASSED ?= 5000000
 
-.PHONY: help run check test verify lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload copy-azurite dist dist-test loadgen
+.PHONY: help run check test verify lint audit conformance sdk crash fuzz bench bench-quick bench-pair instructions soak latency scale drill index queue archive overload attack copy-azurite dist dist-test loadgen
 
 help:
 	@echo 'make run           build the server and start it (DATA=directory, ARGS="more flags")'
@@ -40,6 +40,7 @@ help:
 	@echo 'make archive       the worker of examples/archive, killed again and again, and its server (ROUNDS=20, STORE=postgres)'
 	@echo 'make copy-azurite  copy a table from Azurite and to it, interrupted, compared by the Python SDK (COPIED=20000)'
 	@echo 'make overload      the effect of thousands of other clients on healthy ones'
+	@echo 'make attack        what one account notices while another one, and strangers, attack the server; about 4 minutes'
 	@echo 'make dist          packages of a release, in dist/: tar, deb, wheel, npm and a container image (ARGS="--only tar,deb")'
 
 run:
@@ -129,6 +130,9 @@ copy-azurite:
 
 overload: loadgen
 	target/dist/loadgen overload $(ARGS)
+
+attack: loadgen
+	target/dist/loadgen attack $(ARGS)
 
 dist:
 	scripts/dist $(ARGS)

@@ -4,6 +4,7 @@
 //! as they come, printed as one table at the end, and written as JSON for programs.
 
 use crate::text::{Table, count, figure};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
@@ -26,7 +27,7 @@ impl Bound {
     }
 
     /// Whether the figure keeps to it; nothing if there is no bound.
-    fn met(self, value: f64) -> Option<bool> {
+    pub(crate) fn met(self, value: f64) -> Option<bool> {
         match self {
             Self::None => None,
             Self::AtMost(most) => Some(value <= most),
@@ -50,6 +51,9 @@ struct Finding {
     unit: &'static str,
     aim: String,
     met: Option<bool>,
+    /// Why the figure proves nothing, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_verified: Option<String>,
 }
 
 /// Findings in the order in which they were made.
@@ -72,22 +76,45 @@ impl Report {
         unit: &'static str,
         bound: Bound,
     ) {
+        self.judge(what, value, unit, bound, None);
+    }
+
+    /// The same, unless something is known that keeps the figure from proving anything: the verdict then is NOT VERIFIED.
+    pub(crate) fn judge(
+        &mut self,
+        what: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        bound: Bound,
+        doubt: Option<&str>,
+    ) {
+        let met = bound.met(value);
+        let not_verified = doubt.filter(|_| met.is_some()).map(str::to_owned);
+        let met = met.filter(|_| not_verified.is_none());
         let finding =
-            Finding { what: what.into(), value, unit, aim: bound.words(), met: bound.met(value) };
+            Finding { what: what.into(), value, unit, aim: bound.words(), met, not_verified };
         eprintln!("{}", finding.cells().join("  "));
         self.findings.push(finding);
     }
 
-    /// Prints everything and writes it to a file. Fails if an aim was missed.
+    /// Prints everything and writes it to a file. Fails if an aim was missed or not verified.
     pub(crate) fn conclude(&self, file: &Path) -> io::Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)? + "\n")?;
         print!("{}", self.plain());
         println!("written: {}", file.display());
         let (missed, aims) = self.missed();
-        if missed == 0 {
-            return Ok(());
+        let unknown = self.doubts().count();
+        let aims = aims + unknown;
+        for doubt in self.doubts().collect::<BTreeSet<_>>() {
+            println!("NOT VERIFIED: {doubt}");
         }
-        Err(io::Error::other(format!("{missed} of {aims} aims were missed")))
+        match (missed, unknown) {
+            (0, 0) => Ok(()),
+            (missed, 0) => Err(io::Error::other(format!("{missed} of {aims} aims were missed"))),
+            (missed, unknown) => Err(io::Error::other(format!(
+                "{missed} of {aims} aims were missed, and {unknown} are NOT VERIFIED"
+            ))),
+        }
     }
 
     fn plain(&self) -> String {
@@ -98,7 +125,12 @@ impl Report {
         table.plain()
     }
 
-    /// How many aims were missed, and how many there are.
+    /// Why figures prove nothing, one for each such figure.
+    fn doubts(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().filter_map(|finding| finding.not_verified.as_deref())
+    }
+
+    /// How many aims were missed, and how many have a verdict.
     fn missed(&self) -> (usize, usize) {
         let verdicts = self.findings.iter().filter_map(|finding| finding.met);
         verdicts.fold((0, 0), |(missed, aims), met| (missed + usize::from(!met), aims + 1))
@@ -110,6 +142,7 @@ impl Finding {
         let whole = self.value >= 0.0 && self.value.fract() == 0.0;
         let figure = if whole { count(self.value as u64) } else { figure(self.value) };
         let verdict = match self.met {
+            None if self.not_verified.is_some() => "NOT VERIFIED",
             None => "",
             Some(true) => "met",
             Some(false) => "MISSED",
@@ -121,6 +154,22 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_proves_nothing_is_neither_met_nor_missed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("report.json");
+        let mut report = Report::default();
+        report.judge("size", 3.0, "MB", Bound::None, Some("nobody cares"));
+        report.judge("p50", 1.0, "ms", Bound::AtMost(2.0), None);
+        report.conclude(&file).unwrap();
+        report.judge("p99", 1.0, "ms", Bound::AtMost(2.0), Some("the machine was busy"));
+        let words = report.conclude(&file).unwrap_err().to_string();
+        assert_eq!(words, "0 of 2 aims were missed, and 1 are NOT VERIFIED");
+        let plain = report.plain();
+        assert_eq!(plain.matches("NOT VERIFIED").count(), 1, "{plain}");
+        assert!(fs::read_to_string(&file).unwrap().contains("the machine was busy"));
+    }
 
     #[test]
     fn a_missed_aim_fails_the_report() {

@@ -5,6 +5,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// What has become of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,46 @@ pub(crate) fn connect(to: SocketAddrV4, from: Option<Ipv4Addr>) -> io::Result<Tc
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
+}
+
+/// How a single exchange has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// The reader holds the whole answer.
+    Answered,
+    /// The server closed the connection without an answer.
+    Closed,
+    /// Nothing has arrived for too long.
+    Silent,
+}
+
+/// Sends a request on a connection and waits for the answer, with the socket in blocking mode from then on. Fails if
+/// what arrives is not HTTP.
+pub(crate) fn exchange(
+    mut stream: &TcpStream,
+    request: &[u8],
+    reader: &mut Reader,
+    patience: Duration,
+) -> io::Result<Exchange> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    // A client that is turned away at once may still find an answer to read.
+    let _ = stream.write_all(request);
+    loop {
+        match stream.read(reader.room()) {
+            Ok(0) => return Ok(Exchange::Closed),
+            Ok(bytes) => match reader.advance(bytes) {
+                Ok(true) => return Ok(Exchange::Answered),
+                Ok(false) => {}
+                Err(Malformed) => {
+                    return Err(io::Error::other("the server sent something that is not HTTP"));
+                }
+            },
+            Err(fault) if fault.kind() == ErrorKind::WouldBlock => return Ok(Exchange::Silent),
+            Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return Ok(Exchange::Closed),
+        }
+    }
 }
 
 impl AsFd for Connection {

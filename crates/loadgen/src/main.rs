@@ -2,7 +2,7 @@
 //!
 //! A client that costs little, signs every request and checks every answer. `bench` compares servers, `pair` two builds
 //! of one server, `instructions` counts what a request executes. `run` measures one workload, `latency` and `soak` look at answers at a fixed rate, `load` and `scale` at size, `drill` at backup and
-//! restore, `index` at what an index saves and costs, `queue` at full and busy queues, `overload` at too many clients. The unit is CPU time per operation,
+//! restore, `index` at what an index saves and costs, `queue` at full and busy queues, `overload` at too many clients, `attack` at hostile ones. The unit is CPU time per operation,
 //! and results are ratios within one run: absolute figures belong to the machine. Servers are started by the tool, on
 //! fresh directories, and end with it.
 
@@ -18,6 +18,7 @@
 )]
 
 mod aims;
+mod attack;
 mod bare;
 mod batch;
 mod bench;
@@ -84,6 +85,7 @@ enum Command {
     Index(index::Measure),
     Queue(queue::Queue),
     Overload(overload::Overload),
+    Attack(attack::Attack),
     Latency(latency::Latency),
     Soak(soak::Soak),
     /// Serve fixed answers on 127.0.0.1: the practical limit.
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         Command::Index(index) => index.run(),
         Command::Queue(queue) => queue.run(),
         Command::Overload(overload) => overload.run(),
+        Command::Attack(attack) => attack.run(),
         Command::Latency(latency) => latency.run(),
         Command::Soak(soak) => soak.run(),
         Command::Bare { port } => bare::serve(port).map_err(|fault| fault.to_string()),

@@ -5,7 +5,13 @@ use crate::process;
 use crate::quartiles::Quartiles;
 use std::io;
 use std::net::SocketAddrV4;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A server that spends less than this in [`LOOK`] has nothing left to do.
+const QUIET: Duration = Duration::from_millis(30);
+const LOOK: Duration = Duration::from_secs(1);
+/// How long it may be busy with what came before.
+const SETTLES_WITHIN: Duration = Duration::from_mins(2);
 
 /// What is measured, and how.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +51,21 @@ impl Spent {
             client: self.client.saturating_sub(before.client),
         }
     }
+}
+
+/// Waits until a server, and the database below it, have nothing left to do of what came before.
+pub(crate) fn settle(server: u32, database: Option<u32>) {
+    let spent = || Spent::so_far(Some(server), database);
+    let began = Instant::now();
+    while began.elapsed() < SETTLES_WITHIN {
+        let before = spent();
+        std::thread::sleep(LOOK);
+        let since = spent().since(before);
+        if since.server + since.database < QUIET {
+            return;
+        }
+    }
+    eprintln!("the server is still busy; its CPU time will count against what follows");
 }
 
 /// What came of it, in the units of reports.

@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -112,6 +113,19 @@ pub(crate) fn raise_file_limit() -> u64 {
     rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Fails if this process, or one that it starts, may not open so many files. `otherwise` is what a user can do who cannot
+/// raise the limit.
+pub(crate) fn need_files(needed: u64, otherwise: &str) -> io::Result<()> {
+    let allowed = raise_file_limit();
+    if needed <= allowed {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{needed} open files are needed, and the system allows this process {allowed} at most (ulimit -Hn): \
+         raise that limit, or {otherwise}"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +148,13 @@ mod tests {
         }
         assert!(anonymous_memory(this) > 100_000);
         assert!(open_files(this) >= 3);
+    }
+
+    #[test]
+    fn too_many_files_are_refused() {
+        need_files(3, "nothing").unwrap();
+        let words = need_files(u64::MAX, "ask for less").unwrap_err().to_string();
+        assert!(words.ends_with("raise that limit, or ask for less"), "{words}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::call::create_table;
 use crate::command::{Done, Running};
 use crate::database::Database;
 use crate::fill::{fill, pieces};
-use crate::measure::Spent;
+use crate::measure::settle;
 use crate::server::Server;
 use crate::signer::{ACCOUNT, KEY};
 use crate::text::{count, figure};
@@ -18,11 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Connections that load the data.
 const LOADERS: usize = 8;
-/// A server that spends less than this in [`LOOK`] has nothing left to do.
-const QUIET: Duration = Duration::from_millis(30);
-const LOOK: Duration = Duration::from_secs(1);
-/// How long it may be busy with what came before.
-const SETTLES_WITHIN: Duration = Duration::from_mins(2);
 
 /// Fields are dropped in their order: the server before its database.
 pub(super) struct Site<'a> {
@@ -75,17 +70,7 @@ impl<'a> Site<'a> {
 
     /// Waits until the server, and its database, have nothing left to do of what came before.
     pub(super) fn settle(&self) {
-        let spent = || Spent::so_far(Some(self.server.pid()), self.database());
-        let began = Instant::now();
-        while began.elapsed() < SETTLES_WITHIN {
-            let before = spent();
-            std::thread::sleep(LOOK);
-            let since = spent().since(before);
-            if since.server + since.database < QUIET {
-                return;
-            }
-        }
-        eprintln!("the server is still busy; its CPU time will count against what follows");
+        settle(self.server.pid(), self.database());
     }
 
     /// Begins to make an index with the product's own command, which ends when it can be read.

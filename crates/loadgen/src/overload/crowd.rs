@@ -3,13 +3,13 @@
 //! Within its limits a server answers; beyond them it says that it is busy, in the words of the protocol. To close
 //! without a word is something else and counted apart. It must not let a client wait for nothing.
 
-use crate::connection::connect;
+use crate::connection::{Exchange, connect, exchange};
 use crate::drive::Script as _;
 use crate::request::Requests;
 use crate::response::{Answer, Reader};
 use crate::workload::{Operations, Workload};
 use memchr::memmem;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections that are open, and how those fared that are not.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(crate) struct Crowd {
     open: Vec<TcpStream>,
     /// Answered 503 `ServerBusy`.
-    pub(super) busy: u64,
+    pub(crate) busy: u64,
     /// Closed without an answer.
-    pub(super) closed: u64,
+    pub(crate) closed: u64,
     /// Neither answered nor closed in time.
-    pub(super) hung: u64,
+    pub(crate) hung: u64,
     /// The longest time until a client knew where it stands.
-    pub(super) slowest: Duration,
+    pub(crate) slowest: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,33 @@ impl Crowd {
             let mut request = Vec::new();
             requests.refresh();
             points.ask(0, true, &mut requests, &mut request);
-            let began = Instant::now();
-            let stream = connect(address, Some(Ipv4Addr::new(127, 0, network, host)))?;
-            let reception = greet(&stream, &request)?;
-            crowd.count(stream, reception, began.elapsed());
+            crowd.join(address, Ipv4Addr::new(127, 0, network, host), &request, 200)?;
         }
         Ok(crowd)
+    }
+
+    /// Opens one more connection from an address of this machine, sends a request, and counts how the server receives
+    /// it. A connection whose request gets the expected status stays open.
+    pub(crate) fn join(
+        &mut self,
+        to: SocketAddrV4,
+        from: Ipv4Addr,
+        request: &[u8],
+        expected: u16,
+    ) -> io::Result<()> {
+        let began = Instant::now();
+        let stream = connect(to, Some(from))?;
+        let reception = greet(&stream, request, expected)?;
+        // Whether the server has closed a connection is looked up without waiting.
+        stream.set_nonblocking(true)?;
+        self.count(stream, reception, began.elapsed());
+        Ok(())
+    }
+
+    /// Forgets the connections that the server has closed.
+    pub(crate) fn forget_closed(&mut self) {
+        let waiting = |fault: io::Error| fault.kind() == ErrorKind::WouldBlock;
+        self.open.retain(|mut stream| stream.read(&mut [0; 1]).is_err_and(waiting));
     }
 
     fn count(&mut self, stream: TcpStream, reception: Reception, took: Duration) {
@@ -76,39 +97,27 @@ impl Crowd {
         }
     }
 
-    /// How many the server has let in.
-    pub(super) fn let_in(&self) -> usize {
+    /// How many connections are open: all that the server has let in, unless closed ones were forgotten.
+    pub(crate) fn let_in(&self) -> usize {
         self.open.len()
     }
 }
 
-/// Sends a request and waits for what becomes of it.
-fn greet(mut stream: &TcpStream, request: &[u8]) -> io::Result<Reception> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    // Who is turned away at once may still find an answer to read.
-    let _ = stream.write_all(request);
+/// Sends a request, and waits for the status that is expected or for the server to refuse.
+fn greet(stream: &TcpStream, request: &[u8], expected: u16) -> io::Result<Reception> {
     let mut reader = Reader::default();
-    loop {
-        let whole = match stream.read(reader.room()) {
-            Ok(0) => return Ok(Reception::Closed),
-            Ok(bytes) => reader.advance(bytes),
-            Err(fault) if fault.kind() == ErrorKind::WouldBlock => return Ok(Reception::Hung),
-            Err(fault) if fault.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return Ok(Reception::Closed),
-        };
-        if whole.map_err(|_| io::Error::other("a first request got no answer of HTTP"))?
-            && let Some(answer) = reader.answer()
-        {
-            return match answer.status {
-                200 => Ok(Reception::Served),
-                503 if says_busy(&answer) => Ok(Reception::Busy),
-                status => {
-                    let body = String::from_utf8_lossy(answer.body);
-                    let words = format!("a first request got status {status}: {body}");
-                    Err(io::Error::other(words))
-                }
-            };
+    match exchange(stream, request, &mut reader, PATIENCE)? {
+        Exchange::Closed => return Ok(Reception::Closed),
+        Exchange::Silent => return Ok(Reception::Hung),
+        Exchange::Answered => {}
+    }
+    let answer = reader.answer().expect("the reader said that the answer is whole");
+    match answer.status {
+        status if status == expected => Ok(Reception::Served),
+        503 if says_busy(&answer) => Ok(Reception::Busy),
+        status => {
+            let body = String::from_utf8_lossy(answer.body);
+            Err(io::Error::other(format!("a first request got status {status}: {body}")))
         }
     }
 }
@@ -122,7 +131,8 @@ fn says_busy(answer: &Answer<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::io::Write as _;
+    use std::net::{SocketAddr, TcpListener};
 
     /// What a client makes of a server that sends these bytes and closes.
     fn reception(answer: &'static [u8]) -> io::Result<Reception> {
@@ -134,7 +144,7 @@ mod tests {
             client.read_exact(&mut request).unwrap();
             client.write_all(answer).unwrap();
         });
-        let reception = greet(&stream, b"GET");
+        let reception = greet(&stream, b"GET", 200);
         server.join().unwrap();
         reception
     }
@@ -151,5 +161,35 @@ mod tests {
         assert!(reception(headless).is_err());
         assert_eq!(reception(b"").unwrap(), Reception::Closed);
         assert!(reception(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn closed_connections_are_forgotten() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!() };
+        let server = std::thread::spawn(move || {
+            let mut clients: Vec<TcpStream> = Vec::new();
+            for _ in 0..2 {
+                let mut client = listener.accept().unwrap().0;
+                client.read_exact(&mut [0; 3]).unwrap();
+                client.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n").unwrap();
+                clients.push(client);
+            }
+            clients
+        });
+        let mut crowd = Crowd::default();
+        for _ in 0..2 {
+            crowd.join(address, Ipv4Addr::LOCALHOST, b"GET", 403).unwrap();
+        }
+        let mut clients = server.join().unwrap();
+        crowd.forget_closed();
+        assert_eq!(crowd.let_in(), 2);
+        clients.pop();
+        let began = Instant::now();
+        while crowd.let_in() == 2 {
+            assert!(began.elapsed() < Duration::from_mins(1), "the end of a connection arrives");
+            crowd.forget_closed();
+        }
+        assert_eq!(crowd.let_in(), 1);
     }
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 /// Connections that stay open, as those of an SDK do, and what is asked on them.
-pub(super) struct Steady {
+pub(crate) struct Steady {
     driver: Driver,
     operations: Operations,
     rate: f64,
@@ -20,7 +20,7 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    pub(super) fn open(
+    pub(crate) fn open(
         address: SocketAddrV4,
         connections: usize,
         operations: Operations,
@@ -30,8 +30,13 @@ impl Steady {
         Ok(Self { driver: Driver::open(address, connections)?, operations, rate, length })
     }
 
+    /// Uses every connection for a while, as fast as answers come: all of them have then shown their credentials.
+    pub(crate) fn warm_up(&mut self, length: Duration) -> io::Result<()> {
+        self.driver.run(&mut self.operations, length, Pace::Closed).map(drop)
+    }
+
     /// Asks for the length of a phase.
-    pub(super) fn run(&mut self) -> io::Result<Noticed> {
+    pub(crate) fn run(&mut self) -> io::Result<Noticed> {
         let seconds = (self.length.as_secs() as usize).max(1);
         let mut timed = Timed::new(&mut self.operations, seconds);
         let tally = self.driver.run(&mut timed, self.length, Pace::Rate(self.rate))?;
@@ -49,40 +54,40 @@ impl Steady {
 }
 
 /// What came of the requests of a phase.
-pub(super) struct Noticed {
+pub(crate) struct Noticed {
     /// Requests per second that were due.
-    pub(super) asked: f64,
+    pub(crate) asked: f64,
     /// Requests answered as they should.
     served: u64,
-    pub(super) sample: Sample,
+    pub(crate) sample: Sample,
     reads: Histogram,
     writes: Histogram,
     /// Requests answered 503 `ServerBusy`.
-    pub(super) busy: u64,
+    pub(crate) busy: u64,
     /// Requests that failed in any other way, or could not be sent.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// Seconds in which no request was answered as it should.
-    pub(super) silent: u64,
+    pub(crate) silent: u64,
 }
 
 impl Noticed {
     /// Requests answered as they should, sooner or later, in percent of those that were due.
-    pub(super) fn served(&self) -> f64 {
+    pub(crate) fn served(&self) -> f64 {
         let due = self.served + self.busy + self.failed;
         100.0 * self.served as f64 / due.max(1) as f64
     }
 
     /// The 99th percentiles of reads and of writes, in milliseconds.
-    pub(super) fn p99s(&self) -> [f64; 2] {
+    pub(crate) fn p99s(&self) -> [f64; 2] {
         [&self.reads, &self.writes].map(|latency| latency.quantile(0.99).as_secs_f64() * 1e3)
     }
 
     /// The rate of right answers, in percent of that at which requests were due.
-    pub(super) fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         100.0 * self.sample.rate / self.asked
     }
 
-    pub(super) fn line(&self, phase: &str, memory: u64) -> String {
+    pub(crate) fn line(&self, phase: &str, memory: u64) -> String {
         let Sample { rate, fault, .. } = &self.sample;
         let fault = fault.as_ref().map(|words| format!("  {words}")).unwrap_or_default();
         format!(

@@ -160,3 +160,27 @@ fn overload_is_measured() {
         assert!(table.contains(phase), "{phase}: {table}");
     }
 }
+
+#[test]
+fn attacks_are_measured() {
+    let few = "--tables 200 --clients 2 --strangers 40 --renewals 20 --requests 20 --indexed 3";
+    let table = loadgen_with_aims(&format!("attack {few} --rate 100 -s 1"));
+    let sure = [
+        "calm: reads that failed",
+        "listing: reads that failed",
+        "planning: reads that failed",
+        "strangers: reads that failed",
+        "strangers: requests from a third address answered",
+        "all: /readyz, not answered 200",
+        "all: memory beyond idle, most",
+        "all: requests from a third address answered",
+    ];
+    for words in sure {
+        let line = table.lines().find(|line| line.starts_with(words));
+        assert!(line.is_some_and(|line| line.ends_with(" met")), "{words}: {table}");
+    }
+    for step in ["planning: reads, p99", "all: /readyz, longest", "calm again: reads, p99"] {
+        assert!(table.contains(step), "{step}: {table}");
+    }
+    assert!(!table.contains("did not take place"), "{table}");
+}
