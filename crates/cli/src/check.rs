@@ -5,20 +5,24 @@ use crate::{Failure, output};
 use clap::Args;
 use rowhouse_server::{Checked, DatabaseAddress};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Verify a data directory that no server uses.
 ///
 /// Only for data in a directory; a PostgreSQL database is verified with its own tools.
 ///
-/// Reads everything and changes nothing. Prints what is wrong with the structure, a line each; the exit code is 1 if
-/// anything is. Bytes inside of a value have no checksum: if the disk changes those by itself, this is not found.
+/// Reads everything and changes nothing. Prints what is wrong, a line each: damaged pages with the tables and queues
+/// that are on them, and entities, indexes and messages that do not agree. The exit code is 1 if anything is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rowhouse check ./rowhouse-data")]
 pub(crate) struct Check {
     /// The data directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Rewrite a database of an older release so that its pages have checksums. It takes as long as copying it, and needs
+    /// as much space again.
+    #[arg(long)]
+    add_checksums: bool,
 }
 
 impl Check {
@@ -29,6 +33,9 @@ impl Check {
                         its own tools, such as pg_amcheck"
                     .to_owned(),
             );
+        }
+        if self.add_checksums {
+            return add_checksums(&self.directory);
         }
         let mut err = std::io::stderr();
         let watched = err.is_terminal();
@@ -76,4 +83,23 @@ impl Check {
             self.directory.display(),
         ))
     }
+}
+
+fn add_checksums(directory: &Path) -> Result<(), Failure> {
+    // A mistyped path must not become a new data directory.
+    if !directory.join("rowhouse.db").exists() {
+        return Err(format!(
+            "there is no database in {}: check the path of the data directory",
+            directory.display()
+        ));
+    }
+    let was_rewritten =
+        rowhouse_server::add_checksums(directory).map_err(|error| error.to_string())?;
+    let said = if was_rewritten {
+        "every page has a checksum now"
+    } else {
+        "every page has a checksum already"
+    };
+    output::print(&format!("{}: {said}.\n", directory.display()));
+    Ok(())
 }

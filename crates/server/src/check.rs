@@ -20,3 +20,8 @@ pub fn check(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<Checked,
     let unfinished = rowhouse_service_backup::unfinished_in(&report.accounts);
     Ok(Checked { report, unfinished })
 }
+
+/// Rewrites a data directory of an older format, so that a damaged page of it is noticed. False if that was done before.
+pub fn add_checksums(directory: &Path) -> Result<bool, OpenError> {
+    rowhouse_store_embedded::add_checksums(directory)
+}

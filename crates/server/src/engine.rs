@@ -110,7 +110,7 @@ impl Engine {
     /// What is wrong though it takes writes, in a sentence.
     pub(crate) fn warning(&self) -> Option<String> {
         match self {
-            Self::Embedded(_) => None,
+            Self::Embedded(store) => damage(store),
             Self::Postgres(store) => store.warning(),
         }
     }
@@ -225,6 +225,22 @@ where
             tracing::warn!(database = %address, reason, "waiting for the database");
         }
         tokio::time::sleep(RETRY_EVERY).await;
+    }
+}
+
+/// What the embedded engine knows of damage to its file.
+fn damage(store: &EmbeddedStore) -> Option<String> {
+    match store.stats().damaged {
+        0 if store.is_verified() => None,
+        0 => Some(
+            "the database is of an older release, and its pages have no checksums: stop the server and run \
+             'rowhouse check --add-checksums' with the data directory"
+                .to_owned(),
+        ),
+        damaged => Some(format!(
+            "stored data is damaged in {damaged} places that requests have met: the log names the tables and \
+             queues; stop the server and run 'rowhouse check' with the data directory"
+        )),
     }
 }
 

@@ -67,6 +67,8 @@ fn embedded(stats: &rowhouse_store_embedded::Stats, out: &mut Exposition) {
     out.gauge("rowhouse_store_queues", "Queues of all accounts.", stats.queues);
     let help = "Memory of what is known of accounts, tables and queues, about.";
     out.gauge("rowhouse_store_catalogue_bytes", help, stats.catalogue_bytes);
+    let help = "Damaged places that requests met since the start.";
+    out.gauge("rowhouse_store_damaged", help, stats.damaged);
 }
 
 fn postgres(stats: rowhouse_store_postgres::Stats, out: &mut Exposition) {

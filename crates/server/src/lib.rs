@@ -29,7 +29,7 @@ mod shell;
 mod signals;
 
 pub use backup::{read_base, receive_backup, verify_backup};
-pub use check::{Checked, check};
+pub use check::{Checked, add_checksums, check};
 pub use config::{Config, KeepChanges, LogFormat};
 pub use database::{DatabaseAddress, StorePassword};
 pub use error::ServerError;

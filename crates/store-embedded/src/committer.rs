@@ -13,6 +13,7 @@ use crate::index::build::{self, Entering};
 use crate::index::entries;
 use crate::jobs::{Answer, Job, Outcome, Reply, Work};
 use crate::log;
+use crate::pages;
 use crate::queue::{
     self,
     commands::{Messages, lone_take},
@@ -42,14 +43,29 @@ pub(crate) enum Fault {
     Rejected(Conflict),
     /// It met stored bytes that do not decode. Nothing was written by it.
     Corrupt(String),
+    /// There is no Timestamp left to give out. Nothing was written.
+    NoTicks,
+    /// It needed a page that is damaged. What it wrote before that must be taken back.
+    Damaged(String),
     /// SQLite failed: nobody knows what was written.
     Sqlite(rusqlite::Error),
 }
 
+/// Why a group was not committed.
+enum Stopped {
+    /// A page is damaged, and what was written before that was noticed can only be taken back with everything else.
+    Damaged(String),
+    /// SQLite failed: nobody knows what was written.
+    Sqlite(rusqlite::Error),
+}
+
+/// What became of something that was run, and of a batch which command failed.
+type Ran = Result<Answer, (usize, Fault)>;
+
 /// What the commands of a batch have to tell.
-struct Ran {
+struct Told {
     timestamps: Vec<Timestamp>,
-    told: Vec<Message>,
+    messages: Vec<Message>,
     /// The latest receipt that was restored.
     restored: Timestamp,
     /// Up to where all messages of a pile are dead.
@@ -64,6 +80,8 @@ pub(crate) struct Committer {
     pub(crate) marks: Marks,
     pub(crate) shared: Arc<Shared>,
     pub(crate) sweeper: Sender<Note>,
+    /// A damaged page was met: from then on whatever is done can be taken back by itself.
+    pub(crate) is_wary: bool,
 }
 
 impl Committer {
@@ -111,7 +129,8 @@ impl Committer {
                 }
                 self.look_after_the_log();
             }
-            Err(error) => {
+            Err(Stopped::Damaged(what)) => self.become_wary(&what, replies),
+            Err(Stopped::Sqlite(error)) => {
                 let is_full = is_full(&error);
                 if !is_full {
                     self.shared.fail(&format!("a write to the database failed: {error}"));
@@ -121,6 +140,21 @@ impl Committer {
                     self.wait_for_room(replies);
                 }
             }
+        }
+    }
+
+    /// A command met a damaged page half way, so nothing of its group may stay. All are asked to try again, and from now on
+    /// a command that meets damage fails alone.
+    fn become_wary(&mut self, what: &str, replies: Vec<Reply>) {
+        let _ = self.conn.execute_batch("ROLLBACK");
+        if self.is_wary || !self.conn.is_autocommit() {
+            self.shared.fail(&format!("nothing can be stored: {what}"));
+            return;
+        }
+        self.is_wary = true;
+        self.shared.dead.forget_all();
+        for reply in replies {
+            let _ = reply.send(Err(StoreError::Busy));
         }
     }
 
@@ -184,7 +218,7 @@ impl Committer {
         }
     }
 
-    fn transact(&self, group: Vec<Work>) -> Result<(Draft, Vec<Outcome>), rusqlite::Error> {
+    fn transact(&self, group: Vec<Work>) -> Result<(Draft, Vec<Outcome>), Stopped> {
         let mut draft = Draft {
             marks: self.marks,
             queue_time: self.shared.queue_time.committed(),
@@ -200,7 +234,19 @@ impl Committer {
         };
         let mut answers = Vec::with_capacity(group.len());
         for work in group {
-            answers.push(self.run_one(work, &mut draft)?);
+            let ran = if self.is_wary {
+                self.run_guarded(work, &mut draft)?
+            } else {
+                self.run_one(work, &mut draft)?
+            };
+            answers.push(match ran {
+                Ok(answer) => Ok(answer),
+                Err((index, Fault::Damaged(what))) if !self.is_wary => {
+                    tracing::debug!(index, "a group is taken back because of damage");
+                    return Err(Stopped::Damaged(what));
+                }
+                Err((index, fault)) => Err(fault.at(index)?),
+            });
         }
         if draft.marks != self.marks {
             draft.marks.save(&self.conn)?;
@@ -209,7 +255,22 @@ impl Committer {
         Ok((draft, answers))
     }
 
-    fn run_one(&self, work: Work, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
+    /// Runs something so that damage which it meets half way takes back this and nothing else.
+    fn run_guarded(&self, work: Work, draft: &mut Draft) -> Result<Ran, Stopped> {
+        let before = draft.clone();
+        self.execute("SAVEPOINT work")?;
+        let ran = self.run_one(work, draft)?;
+        if matches!(ran, Err((_, Fault::Damaged(_)))) {
+            self.execute("ROLLBACK TO work")?;
+            *draft = before;
+        }
+        self.execute("RELEASE work")?;
+        Ok(ran)
+    }
+
+    /// Runs something. What it wrote before a fault is taken back, unless a damaged page was the cause and it is the only
+    /// command of its batch.
+    fn run_one(&self, work: Work, draft: &mut Draft) -> Result<Ran, Stopped> {
         let tuning = &self.shared.tuning;
         let result = match work {
             Work::Batch(batch) => return self.batch(batch, draft),
@@ -226,19 +287,16 @@ impl Committer {
                 queue::sweep::expire(&self.conn, now, tuning)
             }
         };
-        match result {
-            Ok(answer) => Ok(Ok(answer)),
-            Err(fault) => fault.at(0).map(Err),
-        }
+        Ok(result.map_err(|fault| (0, fault)))
     }
 
     /// Every command or none, under one tick.
-    fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Outcome, rusqlite::Error> {
+    fn batch(&self, batch: Batch, draft: &mut Draft) -> Result<Ran, Stopped> {
         let now = self.shared.clock.now();
         let tick = now.max(draft.marks.tick.next());
         let queue_time = self.shared.queue_time.now().max(draft.queue_time.next());
         if tick <= draft.marks.tick || queue_time <= draft.queue_time {
-            return Ok(Err(StoreError::unavailable(NO_TICKS)));
+            return Ok(Err((0, Fault::NoTicks)));
         }
         // A lone command that is rejected has written nothing, so there is nothing to take back. Unless it has what has
         // expired give up its values: that can fail when the command itself is written.
@@ -252,15 +310,19 @@ impl Committer {
         draft.log.clear();
         let ran = match self.commands(batch, draft, (tick, queue_time), now) {
             Ok(ran) => ran,
-            Err((index, fault)) => {
-                let error = fault.at(index)?;
+            Err((_, Fault::Sqlite(error))) => return Err(error.into()),
+            Err(failed) => {
                 draft.refreshed.truncate(refreshed);
                 draft.dropped_piles.truncate(piles);
                 if guarded {
                     self.execute("ROLLBACK TO batch")?;
                     self.execute("RELEASE batch")?;
                 }
-                return Ok(Err(error));
+                return Ok(match failed {
+                    // Everything that it wrote was taken back.
+                    (index, Fault::Damaged(what)) if guarded => Err((index, Fault::Corrupt(what))),
+                    failed => Err(failed),
+                });
             }
         };
         if guarded {
@@ -286,7 +348,7 @@ impl Committer {
         if ran.unfinished {
             return Ok(Ok(Answer::Again));
         }
-        let (timestamps, messages) = (ran.timestamps, ran.told);
+        let (timestamps, messages) = (ran.timestamps, ran.messages);
         Ok(Ok(Answer::Committed(Committed { sequence, timestamps, messages })))
     }
 
@@ -297,7 +359,7 @@ impl Committer {
         draft: &mut Draft,
         (tick, queue_time): (Timestamp, Timestamp),
         now: Timestamp,
-    ) -> Result<Ran, (usize, Fault)> {
+    ) -> Result<Told, (usize, Fault)> {
         let count = batch.commands.len();
         let walk = if lone_take(&batch) { self.shared.tuning.take_walk } else { usize::MAX };
         let mut timestamps = Vec::with_capacity(count);
@@ -310,7 +372,7 @@ impl Committer {
             messages.run(command).map_err(|fault| (count + index, fault))?;
         }
         let Messages { told, restored, reached, unfinished, .. } = messages;
-        Ok(Ran { timestamps, told, restored, reached, unfinished })
+        Ok(Told { timestamps, messages: told, restored, reached, unfinished })
     }
 
     /// Enters entities into an index. What is removed for it is a batch like any other.
@@ -461,34 +523,45 @@ impl Fault {
     fn at(self, index: usize) -> Result<StoreError, rusqlite::Error> {
         match self {
             Self::Rejected(reason) => Ok(StoreError::Rejected { index, reason }),
-            Self::Corrupt(what) => Ok(StoreError::Corrupt(what)),
+            Self::Corrupt(what) | Self::Damaged(what) => Ok(StoreError::Corrupt(what)),
+            Self::NoTicks => Ok(StoreError::unavailable(NO_TICKS)),
             Self::Sqlite(error) => Err(error),
         }
     }
 
     /// What a reader hears.
     pub(crate) fn into_store_error(self) -> StoreError {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-        match self.at(0) {
-            Ok(error) => error,
-            Err(error) => match error.sqlite_error_code() {
-                Some(DatabaseCorrupt | NotADatabase) => StoreError::Corrupt(error.to_string()),
-                _ => StoreError::unavailable(error),
-            },
+        self.at(0).unwrap_or_else(StoreError::unavailable)
+    }
+}
+
+/// What is damaged, if that is why SQLite failed: a page, or what SQLite itself noticed.
+fn damage(error: &rusqlite::Error) -> Option<String> {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error.sqlite_error_code() {
+        Some(DatabaseCorrupt | NotADatabase) => {
+            Some(pages::take_last().map_or_else(|| error.to_string(), |damage| damage.to_string()))
         }
+        _ => None,
+    }
+}
+
+impl From<rusqlite::Error> for Stopped {
+    fn from(error: rusqlite::Error) -> Self {
+        damage(&error).map_or(Self::Sqlite(error), Self::Damaged)
     }
 }
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
+        damage(&error).map_or(Self::Sqlite(error), Self::Damaged)
     }
 }
 
 impl From<LoadError> for Fault {
     fn from(error: LoadError) -> Self {
         match error {
-            LoadError::Sqlite(error) => Self::Sqlite(error),
+            LoadError::Sqlite(error) => error.into(),
             LoadError::Damaged(what) => Self::Corrupt(what),
         }
     }

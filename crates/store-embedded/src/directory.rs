@@ -5,6 +5,7 @@
 //! renamed when it is whole: there is never half of one.
 
 use crate::catalogue::LoadError;
+use crate::pages::{self, Damage};
 use crate::schema;
 use crate::store::Durability;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -155,30 +156,53 @@ impl Directory {
     }
 
     fn create_database(&self, durability: Durability) -> Result<(), OpenError> {
-        for name in UNFINISHED {
-            let path = self.path.join(name);
-            match fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(OpenError::Unwritable { path, source });
-                }
-                _ => {}
-            }
-        }
+        let unfinished = self.begin_database()?;
+        schema::create(&unfinished, durability).map_err(|error| explain(&unfinished, error))?;
+        self.finish_database(&unfinished, durability)
+    }
+
+    /// An empty file for a database in the making.
+    pub(crate) fn begin_database(&self) -> Result<PathBuf, OpenError> {
+        self.discard_unfinished()?;
         let unfinished = self.path.join(UNFINISHED[0]);
-        let touched = |path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Unwritable { path, source }
-        };
         // SQLite gives the files beside the database the rights of the database.
         private().create_new(true).open(&unfinished).map_err(touched(&unfinished))?;
-        schema::create(&unfinished, durability).map_err(|error| explain(&unfinished, error))?;
-        fs::rename(&unfinished, self.database()).map_err(touched(&unfinished))?;
+        Ok(unfinished)
+    }
+
+    /// Removes what is left of a database in the making.
+    pub(crate) fn discard_unfinished(&self) -> Result<(), OpenError> {
+        UNFINISHED.iter().try_for_each(|name| remove(&self.path.join(name)))
+    }
+
+    /// Puts a database that is whole, and on the disk, in the place of the one that is there. That one must have no log.
+    pub(crate) fn finish_database(
+        &self,
+        unfinished: &Path,
+        durability: Durability,
+    ) -> Result<(), OpenError> {
+        remove(&self.log())?;
+        remove(&self.path.join(format!("{DATABASE}-shm")))?;
+        fs::rename(unfinished, self.database()).map_err(touched(unfinished))?;
         // Elsewhere directories cannot be opened, and renaming is durable by itself.
         if cfg!(unix) && durability != Durability::Ephemeral {
             let directory = File::open(&self.path).map_err(touched(&self.path))?;
             directory.sync_all().map_err(touched(&self.path))?;
         }
         Ok(())
+    }
+}
+
+fn touched(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Unwritable { path, source }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<(), OpenError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(touched(path)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -194,7 +218,8 @@ pub(crate) fn explain(path: &Path, error: impl Into<LoadError>) -> OpenError {
     };
     match source.sqlite_error_code() {
         Some(DatabaseCorrupt | NotADatabase) => {
-            OpenError::Corrupt { path, detail: source.to_string() }
+            let detail = pages::take_last().map_or_else(|| source.to_string(), |it| it.to_string());
+            OpenError::Corrupt { path, detail }
         }
         Some(DiskFull | ReadOnly | CannotOpen) => {
             OpenError::Unwritable { path, source: io::Error::other(source) }
@@ -245,6 +270,11 @@ fn inspect(path: &Path) -> Result<bool, OpenError> {
         return Err(foreign());
     }
     check_version(path, version)?;
+    if schema::CHECKSUMS_SINCE <= version && !pages::is_reserved(&header) {
+        // Without room for checksums nothing would be verified.
+        let detail = Damage::Page(1).to_string();
+        return Err(OpenError::Corrupt { path: path.to_owned(), detail });
+    }
     Ok(true)
 }
 

@@ -66,6 +66,8 @@ pub(crate) enum Answer {
         free: u64,
         total: u64,
     },
+    /// Only to the sweep: what it asked for met damage, and will again.
+    Damaged,
 }
 
 /// Why a job was not taken.

@@ -12,6 +12,9 @@
 //! left is kept for a while (`log`); a view of the whole store at one moment
 //! (`frozen`) is what backups are made from.
 //!
+//! Below SQLite a layer writes and verifies a checksum of every page (`pages`), so that what the disk damaged is an error and
+//! never an answer.
+//!
 //! After a failed write the store refuses every further change until it is opened again (`health`):
 //! it never acknowledges what may not be on disk. The file is described in `docs/formats/embedded.md`.
 
@@ -32,8 +35,10 @@ mod index;
 mod jobs;
 mod lead;
 mod log;
+mod pages;
 mod queue;
 mod reader;
+mod rewrite;
 mod room;
 mod scan;
 mod schema;
@@ -46,4 +51,5 @@ mod tests;
 
 pub use check::{CheckReport, check};
 pub use directory::OpenError;
+pub use rewrite::add_checksums;
 pub use store::{Durability, EmbeddedStore, Options, Stats};

@@ -4,6 +4,7 @@
 //! [`MIGRATIONS`]; what was released never changes.
 
 use crate::catalogue::{LoadError, instant, number};
+use crate::pages;
 use crate::store::Durability;
 use crate::tuning::Tuning;
 use rowhouse_types::Timestamp;
@@ -16,8 +17,10 @@ use std::time::Duration;
 /// Says that a SQLite file is ours: "Rowh".
 pub(crate) const APPLICATION_ID: u32 = 0x526F_7768;
 /// The newest format, which new databases have.
-#[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
-pub(crate) const VERSION: u32 = 1 + MIGRATIONS.len() as u32;
+pub(crate) const VERSION: u32 = 4;
+/// The first format whose pages have checksums. It has the tables of the one before; to become one,
+/// a database is written anew ([`crate::rewrite`]).
+pub(crate) const CHECKSUMS_SINCE: u32 = 4;
 /// What turns format n + 1 into n + 2, at index n.
 const MIGRATIONS: [&str; 2] = [
     "
@@ -263,7 +266,8 @@ impl Marks {
 
 /// Makes a new database in an empty file.
 pub(crate) fn create(path: &Path, durability: Durability) -> Result<(), rusqlite::Error> {
-    let conn = Connection::open_with_flags(path, WRITE)?;
+    let conn = open(path, WRITE)?;
+    pages::reserve(&conn)?;
     synchronise(&conn, durability)?;
     // These three must come before the first table.
     conn.execute_batch(
@@ -278,15 +282,24 @@ pub(crate) fn create(path: &Path, durability: Durability) -> Result<(), rusqlite
     conn.close().map_err(|(_, error)| error)
 }
 
+/// Completes a copy of an older database whose pages have checksums.
+pub(crate) fn seal(path: &Path, durability: Durability) -> Result<(), rusqlite::Error> {
+    let conn = open(path, WRITE)?;
+    synchronise(&conn, durability)?;
+    conn.pragma_update(None, "user_version", VERSION)?;
+    use_log(&conn)?;
+    conn.close().map_err(|(_, error)| error)
+}
+
 /// The format as the database says, its log included.
 pub(crate) fn version(conn: &Connection) -> Result<u32, rusqlite::Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings an older format up to date, a transaction per step. Afterwards the header says so, whatever
-/// becomes of the log: an older release must recognise what it does not know.
+/// Gives a database of an older format the tables of the newest one, a transaction per step. Afterwards the header says so,
+/// whatever becomes of the log: an older release must recognise what it does not know.
 pub(crate) fn migrate(conn: &Connection, from: u32) -> Result<(), rusqlite::Error> {
-    if from == VERSION {
+    if CHECKSUMS_SINCE <= from + 1 {
         return Ok(());
     }
     for (version, migration) in (2_u32..).zip(MIGRATIONS) {
@@ -302,6 +315,11 @@ pub(crate) fn migrate(conn: &Connection, from: u32) -> Result<(), rusqlite::Erro
 const WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
+/// Every connection goes through the layer that writes and verifies checksums.
+pub(crate) fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    Connection::open_with_flags_and_vfs(path, flags, pages::vfs()?)
+}
+
 /// A connection for the committer or the checkpoints.
 pub(crate) fn writer(
     path: &Path,
@@ -309,7 +327,7 @@ pub(crate) fn writer(
     cache_bytes: u64,
     tuning: &Tuning,
 ) -> Result<Connection, rusqlite::Error> {
-    let mut conn = Connection::open_with_flags(path, WRITE)?;
+    let mut conn = open(path, WRITE)?;
     // Only a restart of the log holds the lock, for a moment: wait for it in small steps.
     let step = Duration::from_millis(1);
     let most =
@@ -332,7 +350,7 @@ pub(crate) fn reader(
     cache_bytes: u64,
     mapped: bool,
 ) -> Result<Connection, rusqlite::Error> {
-    let conn = Connection::open_with_flags(path, READ)?;
+    let conn = open(path, READ)?;
     conn.busy_timeout(PATIENCE)?;
     map(&conn, mapped)?;
     finish(&conn, cache_bytes)?;

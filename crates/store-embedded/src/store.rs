@@ -14,8 +14,10 @@ use crate::index::{self, build, walk, weigh};
 use crate::jobs::{Answer, Job, JobQueue, Refused, Work};
 use crate::lead::Lead;
 use crate::log;
+use crate::pages::{self, Damages};
 use crate::queue::{self, commands::lone_take, dead::Dead, time::QueueTime};
 use crate::reader::Readers;
+use crate::rewrite;
 use crate::scan::{self, Scans, sort};
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Note, Sweeper};
@@ -100,6 +102,8 @@ pub struct Stats {
     pub tables: u64,
     /// Queues of all accounts.
     pub queues: u64,
+    /// Places of the database that requests found to be damaged since the store was opened.
+    pub damaged: u64,
 }
 
 /// A store in one directory of the file system. Dropping it without closing it is a clean stop too, and
@@ -128,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) queue_time: QueueTime,
     pub(crate) lead: Lead,
     pub(crate) records: Cache,
+    damages: Damages,
+    is_verified: bool,
     /// The last batch that is committed, as long as changes are kept.
     pub(crate) committed: watch::Sender<u64>,
     /// How many views of the past are open.
@@ -136,6 +142,15 @@ pub(crate) struct Shared {
     entered: Mutex<Option<(IndexId, u64, Option<u64>)>>,
     database: PathBuf,
     log: PathBuf,
+}
+
+/// What a request was about that met damage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About {
+    Table(TableId),
+    Queue(QueueId),
+    /// Neither, or nobody knows.
+    Store,
 }
 
 #[derive(Debug, Default)]
@@ -194,10 +209,21 @@ impl EmbeddedStore {
         // A quarter for the committer, a quarter as records, the rest for pages of those who read.
         let read_cache = cache_bytes / 2 / (readers + scan_threads) as u64;
 
-        let conn = schema::writer(&path, durability, cache_bytes / 4, &tuning).map_err(sqlite)?;
+        // What is not synced may be cut short anywhere by a power cut, which would look like damage.
+        if durability == Durability::Full {
+            refuse_damaged_log(&directory)?;
+        }
+        let writer = || schema::writer(&path, durability, cache_bytes / 4, &tuning).map_err(sqlite);
+        let mut conn = writer()?;
         let version = schema::version(&conn).map_err(sqlite)?;
         check_version(&path, version)?;
         schema::migrate(&conn, version).map_err(sqlite)?;
+        if version < schema::CHECKSUMS_SINCE && rewrite::is_quick(&path) {
+            drop(conn);
+            rewrite::try_rewrite(&directory, durability)?;
+            conn = writer()?;
+        }
+        let is_verified = schema::CHECKSUMS_SINCE <= schema::version(&conn).map_err(sqlite)?;
         let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
         let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
         let queue_time = QueueTime::new(Arc::clone(&clock), marks.tick);
@@ -232,6 +258,8 @@ impl EmbeddedStore {
             queue_time,
             lead,
             records: Cache::new(cache_bytes / 4),
+            damages: Damages::default(),
+            is_verified,
             committed: watch::Sender::new(marks.sequence),
             frozen: AtomicUsize::new(0),
             entered: Mutex::default(),
@@ -248,8 +276,13 @@ impl EmbeddedStore {
             expiring,
             conn: sweep_connection,
         };
-        let committer =
-            Committer { conn, marks, shared: Arc::clone(&shared), sweeper: notes.clone() };
+        let committer = Committer {
+            conn,
+            marks,
+            shared: Arc::clone(&shared),
+            sweeper: notes.clone(),
+            is_wary: false,
+        };
         let for_checkpoints = Arc::clone(&shared);
         let mut scans = Vec::with_capacity(scan_threads);
         for conn in scan_connections {
@@ -285,7 +318,13 @@ impl EmbeddedStore {
             catalogue_bytes: catalogue.memory_bytes(),
             tables: counts.tables,
             queues: counts.queues,
+            damaged: self.shared.damages.len() as u64,
         }
+    }
+
+    /// Whether the pages of the database have checksums.
+    pub fn is_verified(&self) -> bool {
+        self.shared.is_verified
     }
 
     /// Whether writes are refused because the disk is full. They are taken again when there is room.
@@ -401,6 +440,34 @@ impl Shared {
         if table.ttl.is_some() { self.clock.now() } else { Timestamp::default() }
     }
 
+    /// Counts and logs what is damaged, if that is the error: which table or queue, and which page.
+    pub(crate) fn notice(&self, about: About, error: &StoreError) {
+        let StoreError::Corrupt(what) = error else { return };
+        let catalogue = self.catalogue.load();
+        let (kind, name, account) = match about {
+            About::Table(id) => match catalogue.table_by_id(id) {
+                Some(table) => ("table", table.name.as_str().to_owned(), Some(table.account)),
+                None => ("table", format!("{}", id.0), None),
+            },
+            About::Queue(id) => match catalogue.queue_by_id(id) {
+                Some(queue) => ("queue", queue.name.as_str().to_owned(), Some(queue.account)),
+                None => ("queue", format!("{}", id.0), None),
+            },
+            About::Store => ("store", String::new(), None),
+        };
+        if !self.damages.meet(&format!("{kind} {name}: {what}")) {
+            return;
+        }
+        let account = account.and_then(|id| catalogue.account_by_id(id));
+        let account = account.map(|account| account.name.as_str());
+        tracing::error!(account, kind, name, damage = what.as_str(), "stored data is damaged");
+    }
+
+    /// As [`Self::notice`], on the way of an error to whoever asked.
+    fn noticed<T>(&self, about: About, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        result.inspect_err(|error| self.notice(about, error))
+    }
+
     /// Notes how many entities have been entered into an index, and of how many.
     pub(crate) fn set_entered(&self, index: IndexId, entities: u64, of: Option<u64>) {
         *self.entered.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, entities, of));
@@ -410,6 +477,25 @@ impl Shared {
         let entered = *self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         let entered = entered.filter(|(id, ..)| *id == index);
         entered.map_or((0, None), |(_, entities, of)| (entities, of))
+    }
+}
+
+/// What a batch is about, for the log: its first command.
+fn about(batch: &Batch) -> About {
+    match (batch.commands.first(), batch.messages.first()) {
+        (Some(Command::Entity { table, .. }), _) => About::Table(*table),
+        (None, Some(message)) => About::Queue(message.queue),
+        (None, None) => About::Store,
+    }
+}
+
+/// SQLite would take damage in the log for its end, and forget what was acknowledged after it.
+fn refuse_damaged_log(directory: &Directory) -> Result<(), OpenError> {
+    let path = directory.log();
+    match pages::log::damage(&path) {
+        Ok(None) => Ok(()),
+        Ok(Some(damage)) => Err(OpenError::Corrupt { path, detail: damage.to_string() }),
+        Err(source) => Err(OpenError::Unwritable { path, source }),
     }
 }
 
@@ -432,9 +518,13 @@ impl Store for EmbeddedStore {
         let record = match self.shared.records.get(table, key) {
             Some(record) => Some(record),
             None if self.shared.fit.fits() => {
-                self.shared.readers.get(table, key, &self.shared.records)?
+                let found = self.shared.readers.get(table, key, &self.shared.records);
+                self.shared.noticed(About::Table(table), found)?
             }
-            None => self.fetch(table, key).await?,
+            None => {
+                let found = self.fetch(table, key).await;
+                self.shared.noticed(About::Table(table), found)?
+            }
         };
         // Asked afterwards: if the table is there now, it was not being swept a moment ago.
         let catalogue = self.shared.catalogue.load();
@@ -450,17 +540,21 @@ impl Store for EmbeddedStore {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
-        self.read(move |conn, shared, abandoned| scan::page(conn, shared, table, &scan, abandoned))
-            .await
+        let page = self
+            .read(move |conn, shared, abandoned| scan::page(conn, shared, table, &scan, abandoned))
+            .await;
+        self.shared.noticed(About::Table(table), page)
     }
 
     async fn commit(&self, mut batch: Batch) -> Result<Committed, StoreError> {
         if !self.shared.fit.fits() && !batch.commands.is_empty() {
             self.prepare(&batch).await?;
         }
+        let about = about(&batch);
         loop {
             let again = lone_take(&batch).then(|| batch.clone());
-            match (self.submit(Work::Batch(batch)).await?, again) {
+            let answer = self.submit(Work::Batch(batch)).await;
+            match (self.shared.noticed(about, answer)?, again) {
                 (Answer::Committed(committed), _) => return Ok(committed),
                 (Answer::Again, Some(again)) => batch = again,
                 (other, _) => unreachable!("a batch is answered with {other:?}"),
@@ -553,20 +647,26 @@ impl Store for EmbeddedStore {
     }
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
-        self.read(move |conn, shared, abandoned| walk::page(conn, shared, table, &walk, abandoned))
-            .await
+        let page = self
+            .read(move |conn, shared, abandoned| walk::page(conn, shared, table, &walk, abandoned))
+            .await;
+        self.shared.noticed(About::Table(table), page)
     }
 
     async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
-        self.read(move |conn, shared, abandoned| sort::page(conn, shared, table, &sort, abandoned))
-            .await
+        let page = self
+            .read(move |conn, shared, abandoned| sort::page(conn, shared, table, &sort, abandoned))
+            .await;
+        self.shared.noticed(About::Table(table), page)
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
-        self.read(move |conn, shared, abandoned| {
-            weigh::weigh(conn, shared, table, &extent, bound, abandoned)
-        })
-        .await
+        let estimate = self
+            .read(move |conn, shared, abandoned| {
+                weigh::weigh(conn, shared, table, &extent, bound, abandoned)
+            })
+            .await;
+        self.shared.noticed(About::Table(table), estimate)
     }
 
     async fn queue(
@@ -617,14 +717,17 @@ impl Store for EmbeddedStore {
     }
 
     async fn peek(&self, queue: QueueId, limit: usize) -> Result<Vec<Message>, StoreError> {
-        self.read(move |conn, shared, abandoned| {
-            queue::read::peek(conn, shared, queue, limit, abandoned)
-        })
-        .await
+        let found = self
+            .read(move |conn, shared, abandoned| {
+                queue::read::peek(conn, shared, queue, limit, abandoned)
+            })
+            .await;
+        self.shared.noticed(About::Queue(queue), found)
     }
 
     async fn message_count(&self, queue: QueueId) -> Result<u64, StoreError> {
-        self.read(move |conn, shared, _| queue::read::count(conn, shared, queue)).await
+        let count = self.read(move |conn, shared, _| queue::read::count(conn, shared, queue)).await;
+        self.shared.noticed(About::Queue(queue), count)
     }
 
     async fn account(&self, name: &AccountName) -> Result<Option<Arc<Account>>, StoreError> {

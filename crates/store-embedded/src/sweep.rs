@@ -14,10 +14,10 @@ use crate::index::find;
 use crate::jobs::{Answer, Job, Refused, Work};
 use crate::queue;
 use crate::schema;
-use crate::store::Shared;
+use crate::store::{About, Shared};
 use crate::tuning::SWEEP_QUEUE;
 use crate::tuning::Tuning;
-use rowhouse_store::{IndexId, IndexState, TableId};
+use rowhouse_store::{IndexId, IndexState, StoreError, TableId};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 use std::collections::VecDeque;
@@ -127,17 +127,24 @@ impl Sweeper {
         !self.pending.is_empty() || !self.builds.is_empty() || self.expiring.is_due()
     }
 
-    /// One step; true if nothing is left of it.
+    /// One step; true if nothing is left of it, or nothing more can be done before the next start.
     fn sweep(&mut self, chore: Chore) -> Result<bool, Ended> {
-        Ok(matches!(self.ask(Work::Sweep(chore))?, Some(Answer::Swept { finished: true })))
+        let answer = self.ask(Work::Sweep(chore))?;
+        Ok(matches!(answer, Some(Answer::Swept { finished: true } | Answer::Damaged)))
     }
 
-    /// One step of building an index; true if nothing is left to do for it.
+    /// One step of building an index; true if nothing is left to do for it, or it cannot be built for damage.
     fn build(&mut self, table: TableId, index: IndexId) -> Result<bool, Ended> {
         if self.chunk.is_none() {
             match self.read_ahead(table, index) {
                 Ok(Some(chunk)) => self.chunk = Some(chunk),
                 Ok(None) => return Ok(true),
+                Err(fault @ (Fault::Damaged(_) | Fault::Corrupt(_))) => {
+                    let error = fault.into_store_error();
+                    self.shared.notice(About::Table(table), &error);
+                    tracing::error!(%error, "an index cannot be built");
+                    return Ok(true);
+                }
                 Err(fault) => {
                     let error = fault.into_store_error();
                     tracing::warn!(%error, "building an index is interrupted");
@@ -159,7 +166,10 @@ impl Sweeper {
         if step.reached.is_some() {
             self.chunk = None;
         }
-        Ok(matches!(answer, Answer::Swept { finished: true }))
+        if matches!(answer, Answer::Damaged) {
+            tracing::error!("an index cannot be built");
+        }
+        Ok(matches!(answer, Answer::Swept { finished: true } | Answer::Damaged))
     }
 
     /// Reads what comes next for the index; none if it is not there any more or not being built.
@@ -198,10 +208,10 @@ impl Sweeper {
         }
         let (began, share) = (Instant::now(), self.shared.tuning.free_pages_interval / 10);
         while kept < free && (began.elapsed() < share || !self.has_work()) {
-            if let Some(Answer::FreePages { free: left, .. }) =
-                self.ask(Work::FreePages { vacuum: true })?
-            {
-                free = left;
+            match self.ask(Work::FreePages { vacuum: true })? {
+                Some(Answer::FreePages { free: left, .. }) => free = left,
+                Some(Answer::Damaged) => break,
+                _ => {}
             }
             self.pause(self.shared.tuning.sweep_pause)?;
         }
@@ -236,6 +246,10 @@ impl Sweeper {
         let answer = answer.blocking_recv().map_err(|_| Ended)?;
         if let Ok(Answer::FreePages { free, .. }) = &answer {
             self.shared.counters.free_pages.store(*free, Ordering::Relaxed);
+        }
+        if let Err(error @ StoreError::Corrupt(_)) = &answer {
+            self.shared.notice(About::Store, error);
+            return Ok(Some(Answer::Damaged));
         }
         Ok(answer.ok())
     }

@@ -149,6 +149,9 @@ pub const LOGGED_ACCOUNT_CHARS_MAX: usize = 64;
 pub const CLOCK_SKEW_SECONDS: u64 = 15 * 60;
 /// How far the Timestamps of a store may be ahead of the server's clock before the log warns of it, in seconds. Ours.
 pub const STORE_AHEAD_SECONDS_WARN: u64 = 1;
+/// The largest database of an older format that the server rewrites with checksums while it starts, in bytes: some ten
+/// seconds. Larger ones wait for `rowhouse check --add-checksums`. Ours.
+pub const REWRITE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Free space that an embedded store whose disk was full waits for before it takes writes again, in bytes. Ours.
 pub const ROOM_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// How long a client that takes a backup may keep it waiting in all, beyond what [`BACKUP_BYTES_PER_SECOND_MIN`] takes,

@@ -82,7 +82,9 @@ mod tests {
         const PROTO: &str = "x-forwarded-proto";
         let near = &["10.0.0.0/8"][..];
         let both = &["10.0.0.0/8", "192.0.2.1"][..];
-        let cases: [(&[&str], &str, &[(&'static str, &str)], (&str, bool)); 14] = [
+        // Trusted networks, peer, headers, and what is believed: an address, and whether it came by TLS.
+        type Case<'a> = (&'a [&'a str], &'a str, &'a [(&'static str, &'a str)], (&'a str, bool));
+        let cases: [Case<'_>; 14] = [
             (&[], "10.0.0.1", &[(FOR, "203.0.113.5"), (PROTO, "https")], ("10.0.0.1", false)),
             (
                 near,

@@ -125,7 +125,7 @@ pub(crate) fn enter(
 fn undamaged<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match read {
         Ok(found) => Ok(Some(found)),
-        Err(Fault::Corrupt(error)) => {
+        Err(Fault::Corrupt(error) | Fault::Damaged(error)) => {
             tracing::warn!(error, "an entity cannot be entered into an index");
             Ok(None)
         }

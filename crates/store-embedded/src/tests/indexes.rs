@@ -20,6 +20,11 @@ pub(super) fn small_steps() -> Tuning {
     Tuning { build_rows: 20, build_chunk_rows: 300, ..Tuning::default() }
 }
 
+/// A connection whose pages get their checksums.
+fn writer(directory: &Path) -> rusqlite::Connection {
+    crate::schema::open(&directory.join("rowhouse.db"), rusqlite::OpenFlags::default()).unwrap()
+}
+
 fn count(directory: &Path, sql: &str) -> i64 {
     let conn = rusqlite::Connection::open(directory.join("rowhouse.db")).unwrap();
     conn.query_row(sql, [], |row| row.get(0)).unwrap()
@@ -143,7 +148,7 @@ async fn damage_does_not_hold_up_a_build() {
     commit(&*store, vec![put(things, "large", "one", record(1, 5_000))]).await;
     store.close().await.unwrap();
     drop(store);
-    let conn = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    let conn = writer(directory.path());
     conn.execute_batch("UPDATE entities SET record = x'00' WHERE rk = '5'; DELETE FROM large")
         .unwrap();
     drop(conn);
@@ -167,7 +172,7 @@ async fn damage_of_what_expired_leaves_commands_whole() {
     commit(&*store, vec![put(things, "p", "new", of(2, true))]).await;
     store.close().await.unwrap();
     drop(store);
-    let conn = rusqlite::Connection::open(directory.path().join("rowhouse.db")).unwrap();
+    let conn = writer(directory.path());
     let sql = "SELECT record FROM entities WHERE rk = 'old'";
     let mut bytes: Vec<u8> = conn.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(bytes.pop(), Some(1), "the flag");

@@ -9,7 +9,7 @@ use rowhouse_store::conformance::queued::{
 };
 use rowhouse_store::{Batch, MessageAction, MessageCommand, QueueId, Store, Ttl};
 use rowhouse_types::Timestamp;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -242,7 +242,8 @@ async fn a_check_finds_what_is_wrong_with_messages() {
         store.close().await.unwrap();
         drop(store);
         assert_eq!(problems(directory.path()), Vec::<String>::new());
-        let conn = Connection::open(directory.path().join("rowhouse.db")).unwrap();
+        let conn = crate::schema::open(&directory.path().join("rowhouse.db"), OpenFlags::default());
+        let conn = conn.unwrap();
         conn.execute(damage, []).unwrap();
         drop(conn);
         let problems = problems(directory.path());

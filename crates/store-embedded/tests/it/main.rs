@@ -4,6 +4,7 @@
 
 mod common;
 mod conformance;
+mod damage;
 mod directory;
 mod full_disk;
 mod kill;

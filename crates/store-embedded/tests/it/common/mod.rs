@@ -9,6 +9,12 @@ use rowhouse_types::{
 };
 use std::time::{Duration, Instant};
 
+/// A connection that writes as the engine does, checksums included. The process must have opened a store before.
+pub(crate) fn writer(directory: &std::path::Path) -> rusqlite::Connection {
+    let (path, flags) = (directory.join("rowhouse.db"), rusqlite::OpenFlags::default());
+    rusqlite::Connection::open_with_flags_and_vfs(path, flags, c"rowhouse").unwrap()
+}
+
 pub(crate) fn name(text: &str) -> TableName {
     text.parse().unwrap()
 }
