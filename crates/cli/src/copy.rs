@@ -10,7 +10,7 @@ use rowhouse_client::watch::Watch;
 use rowhouse_client::{Client, Note, Policies, Progress, Target};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -131,7 +131,8 @@ impl CopyCommand {
         let (progress, began) = (Arc::new(Progress::default()), Instant::now());
         let copied = {
             let _shown = Shown::start(&progress, "entities");
-            transfer::run(&source, copy.run(&source, &dest, &progress))?
+            let stopped = || stopped(copy.state.as_deref(), progress.rows());
+            transfer::run_until_stopped(&source, "", copy.run(&source, &dest, &progress), stopped)?
         };
         let rate = transfer::rate(&progress, began.elapsed());
         let tables = output::counted(copied.tables.len() as u64, "table", "tables");
@@ -151,6 +152,32 @@ impl CopyCommand {
 fn side(text: &str, which: &str) -> Result<Client, Failure> {
     let target: Target = text.parse().map_err(|error| format!("the {which}: {error}"))?;
     transfer::client(&target)
+}
+
+/// How a copy that was stopped goes on.
+fn stopped(state: Option<&Path>, rows: u64) -> Failure {
+    let entities = output::counted(rows, "entity", "entities");
+    match state {
+        Some(state) if state.exists() => {
+            format!("stopped after {entities}: the same command goes on from there")
+        }
+        Some(_) => format!(
+            "stopped after {entities}, before anything was noted: the same command starts from the beginning"
+        ),
+        None => format!(
+            "stopped after {entities}: the same command copies everything again; with --resume FILE it goes on \
+             where it was stopped the next time"
+        ),
+    }
+}
+
+/// The copy itself was complete.
+fn stopped_comparing(kept: bool) -> Failure {
+    let again =
+        if kept { "compares again, and copies nothing" } else { "copies and compares again" };
+    format!(
+        "everything is copied, but stopped before all of it was compared: the same command {again}"
+    )
 }
 
 /// What was not copied, a line for each kind.
@@ -204,7 +231,10 @@ fn verify(
     progress.expect(2 * entities);
     let compared = {
         let _shown = Shown::start(&progress, "entities compared");
-        transfer::run(source, copy.compare(source, dest, tables, &progress))?
+        let comparing = copy.compare(source, dest, tables, &progress);
+        transfer::run_until_stopped(source, "", comparing, || {
+            stopped_comparing(copy.state.is_some())
+        })?
     };
     let row = |table: &Compared| {
         let verdict = match table {

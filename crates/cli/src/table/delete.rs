@@ -99,8 +99,26 @@ impl How {
         let client = transfer::client(&self.service.target()?)?;
         let deletion = Deletion { filter, dry_run: self.dry_run };
         let began = Instant::now();
-        let done = transfer::run(&client, delete(&client, table, &deletion))?;
         let entities = |count| output::counted(count, "entity", "entities");
+        let seen = Arc::new(Seen::default());
+        let done = transfer::run_until_stopped(
+            &client,
+            "",
+            delete(&client, table, &deletion, &seen),
+            || {
+                if self.dry_run {
+                    return "stopped before all entities were counted: nothing was deleted"
+                        .to_owned();
+                }
+                // What is under way may be done or not.
+                let deleted = seen.deleted.load(Ordering::Relaxed);
+                let verb = if deleted == 1 { "was" } else { "were" };
+                format!(
+                    "stopped after at least {} of {table} {verb} deleted: the same command goes on with the rest",
+                    entities(deleted)
+                )
+            },
+        )?;
         let (matched, deleted) = (entities(done.matched), entities(done.deleted));
         let seconds = began.elapsed().as_secs_f64();
         output::print(&if self.dry_run {
@@ -116,6 +134,7 @@ impl How {
 #[derive(Default)]
 struct Seen {
     done: AtomicU64,
+    deleted: AtomicU64,
     /// How many there are; 0 if nobody knows.
     of: AtomicU64,
 }
@@ -125,25 +144,30 @@ async fn delete(
     client: &Client,
     table: &str,
     deletion: &Deletion,
+    seen: &Arc<Seen>,
 ) -> Result<Deleted, TransferError> {
-    let seen = Arc::new(Seen::default());
-    let shown = Arc::clone(&seen);
+    let shown = Arc::clone(seen);
     let _shown = Shown::with(move |_| status(&shown));
     if !deletion.dry_run {
         let counting = Deletion { dry_run: true, ..deletion.clone() };
-        let counted = all(client, table, &counting, &seen.of, Some(COUNT_TIME)).await?;
+        let show = |sum: &Deleted| seen.of.store(sum.matched, Ordering::Relaxed);
+        let counted = all(client, table, &counting, show, Some(COUNT_TIME)).await?;
         let known = if counted.next.is_none() { counted.matched } else { 0 };
         seen.of.store(known, Ordering::Relaxed);
     }
-    all(client, table, deletion, &seen.done, None).await
+    let show = |sum: &Deleted| {
+        seen.done.store(sum.matched, Ordering::Relaxed);
+        seen.deleted.store(sum.deleted, Ordering::Relaxed);
+    };
+    all(client, table, deletion, show, None).await
 }
 
-/// Steps until nothing is left, or for so long.
+/// Steps until nothing is left, or for so long. Shows the sum after every step.
 pub(super) async fn all(
     client: &Client,
     table: &str,
     deletion: &Deletion,
-    shown: &AtomicU64,
+    show: impl Fn(&Deleted),
     most: Option<Duration>,
 ) -> Result<Deleted, TransferError> {
     let began = Instant::now();
@@ -154,7 +178,7 @@ pub(super) async fn all(
         sum.deleted += step.deleted;
         sum.examined += step.examined;
         sum.next = step.next;
-        shown.store(sum.matched, Ordering::Relaxed);
+        show(&sum);
         if sum.next.is_none() || most.is_some_and(|most| most < began.elapsed()) {
             return Ok(sum);
         }

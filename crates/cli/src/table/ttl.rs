@@ -6,19 +6,19 @@ use crate::service::Service;
 use crate::transfer::{self, Shown};
 use crate::{Failure, output};
 use clap::Args;
-use rowhouse_client::{Client, Deletion, TransferError, Ttl};
-use rowhouse_types::limits;
+use rowhouse_client::{Client, Deleted, Deletion, TransferError, Ttl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Show or set when the entities of a table expire.
 ///
-/// An expired entity does not exist: no query finds it, and it can be inserted anew. The server removes it later, and
-/// not within the first minute after the TTL was set: until then --off brings every entity back.
+/// An expired entity does not exist: no query finds it, and it can be inserted anew. The server removes it later: not before
+/// its grace period after the TTL was set is over, a minute unless it was started with another --ttl-grace-seconds. Until then
+/// --off brings every entity back.
 ///
-/// If entities expire within a minute, or have expired already, setting a TTL needs --yes. Without options the setting is shown. A key of the
-/// account is needed.
+/// If entities expire within a minute, or have expired already, setting a TTL needs --yes. Without options the setting is
+/// shown. A key of the account is needed.
 #[derive(Debug, Args)]
 #[command(mut_args(|argument| argument.hide_env_values(true)), after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
@@ -54,6 +54,9 @@ pub(crate) struct TtlCommand {
     #[command(flatten)]
     service: Service,
 }
+
+/// What expires within this time is counted beforehand.
+const SOON_SECONDS: u64 = 60;
 
 const EXAMPLES: &str = "Examples:
   rowhouse table ttl Logs --after 30d --dry-run
@@ -116,8 +119,8 @@ impl TtlCommand {
         show(&table, Some(&wanted), json);
         if yes && !json {
             output::print(&format!(
-                "Nothing is removed in the first minute: until then 'rowhouse table ttl {table} --off' brings \
-                 every entity back.\n"
+                "Until the server's grace period is over (a minute, unless --ttl-grace-seconds says otherwise), \
+                 'rowhouse table ttl {table} --off' brings every entity back.\n"
             ));
         }
         Ok(())
@@ -132,8 +135,8 @@ fn show(table: &str, ttl: Option<&Ttl>, json: bool) {
     });
 }
 
-/// Counts what a setting has expire before anything is removed, by the server's clock: a mistake that shows only when
-/// the grace period is over would show too late.
+/// Counts what a setting has expire within a minute, by the server's clock: what a mistake would remove first. The grace
+/// period of the server may be shorter or longer than that; the command does not know it.
 async fn count(client: &Client, table: &str, ttl: &Ttl) -> Result<Expired, TransferError> {
     let (_, now) = client.ttl_and_time(table).await?;
     let looked = Arc::new(AtomicU64::new(0));
@@ -142,13 +145,14 @@ async fn count(client: &Client, table: &str, ttl: &Ttl) -> Result<Expired, Trans
         let looked = output::counted(shown.load(Ordering::Relaxed), "entity", "entities");
         Status { text: format!("{looked} counted"), share: None }
     });
+    let show = |sum: &Deleted| looked.store(sum.matched, Ordering::Relaxed);
     let everything = Deletion { filter: None, dry_run: true };
-    let of = all(client, table, &everything, &looked, None).await?.matched;
-    let expired = match ttl.expired_at(now.plus_seconds(limits::TTL_GRACE_SECONDS)) {
+    let of = all(client, table, &everything, show, None).await?.matched;
+    let expired = match ttl.expired_at(now.plus_seconds(SOON_SECONDS)) {
         None => 0,
         Some(filter) => {
             let expired = Deletion { filter: Some(filter), dry_run: true };
-            all(client, table, &expired, &AtomicU64::new(0), None).await?.matched
+            all(client, table, &expired, |_| {}, None).await?.matched
         }
     };
     Ok(Expired { expired, of })

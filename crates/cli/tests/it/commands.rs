@@ -4,9 +4,11 @@ use crate::cli::{Server, failure, output, rowhouse, stderr, stdout};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const KEY: &str =
@@ -102,12 +104,41 @@ fn nothing_is_made_before_all_files_are_read() {
         (&["--tls-cert", "nope.pem", "--tls-key", "nope.pem"][..], "nope.pem"),
         (&["--master-key-file", "nope.key"], "nope.key"),
         (&["--admin-token-file", "nope.token"], "nope.token"),
+        (&["--store", NO_STORE, "--store-ca-file", "nope.ca"], "nope.ca"),
+        (&["--store", NO_STORE, "--store-password-file", "nope.password"], "nope.password"),
     ] {
-        let fixed = ["serve", "--data", "data", "--table-port", "0"];
-        let sentence = failure(&output(directory.path(), &[&fixed[..], arguments].concat()));
-        assert!(sentence.contains(expected), "{sentence}");
-        assert!(!directory.path().join("data").exists(), "{arguments:?} left a directory behind");
+        assert_refused_early(directory.path(), arguments, expected);
     }
+}
+
+/// A certificate and a key that are there, and wrong for each other.
+#[test]
+fn a_pair_that_does_not_fit_is_refused_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        let home = directory.path().join(name);
+        fs::create_dir(&home).unwrap();
+        let made = Server::start(&home, &["--quiet", "--tls-self-signed", "--data", "data"]);
+        made.stop();
+    }
+    let (cert, key) = ("one/data/tls-cert.pem", "one/data/tls-key.pem");
+    for (arguments, expected) in [
+        (["--tls-cert", key, "--tls-key", cert], key),
+        (["--tls-cert", cert, "--tls-key", "two/data/tls-key.pem"], "two/data/tls-key.pem"),
+        (["--tls-cert", cert, "--tls-key", cert], cert),
+    ] {
+        assert_refused_early(directory.path(), &arguments, expected);
+    }
+}
+
+/// Nothing listens there.
+const NO_STORE: &str = "postgres://ann@127.0.0.1:1/shop";
+
+fn assert_refused_early(directory: &Path, arguments: &[&str], expected: &str) {
+    let fixed = ["serve", "--data", "data", "--table-port", "0"];
+    let sentence = failure(&output(directory, &[&fixed[..], arguments].concat()));
+    assert!(sentence.contains(expected), "{expected}: {sentence}");
+    assert!(!directory.join("data").exists(), "{arguments:?} left a directory behind");
 }
 
 #[test]
@@ -302,23 +333,58 @@ fn a_command_says_why_it_waits() {
     assert!(line.contains("The disk is full (ServerBusy)"), "{line}");
 }
 
-#[test]
-fn an_interrupted_import_says_how_to_go_on() {
-    // Takes connections, and never answers.
+/// Answers a number of requests as steps of a deletion, each of which removes three entities, and no other request. Says
+/// when the first of the others is there.
+fn half_a_service(answered: usize) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("rows.ndjson"), "{\"PartitionKey\":\"p\",\"RowKey\":\"r\"}\n")
-        .unwrap();
+    let (asked, waits) = mpsc::channel();
+    let left = Arc::new(AtomicUsize::new(answered));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (asked, left) = (asked.clone(), Arc::clone(&left));
+            std::thread::spawn(move || {
+                let mut client = BufReader::new(client);
+                while let Some(first) = head_of_a_request(&mut client) {
+                    if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+                        let _ = asked.send(());
+                        std::thread::sleep(Duration::from_mins(1));
+                        return;
+                    }
+                    // Counting ends at once, deleting goes on.
+                    let next = if first.contains("dryrun") {
+                        ""
+                    } else {
+                        "x-ms-continuation-NextPartitionKey: p\r\n"
+                    };
+                    let body = r#"{"matched":3,"deleted":3,"examined":3}"#;
+                    let head =
+                        format!("HTTP/1.1 200 OK\r\n{next}Content-Length: {}\r\n\r\n", body.len());
+                    client.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+                }
+            });
+        }
+    });
     let connection = format!("AccountName=a;AccountKey=YQ==;TableEndpoint=http://{address}/a");
-    let import = ["import", "People", "rows.ndjson", "--resume", "--connection", &connection];
-    let child = rowhouse(directory.path(), &import)
+    (connection, waits)
+}
+
+/// Reads a request without a body; its first line.
+fn head_of_a_request(client: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut lines = client.lines().map_while(Result::ok);
+    let first = lines.next()?;
+    lines.find(String::is_empty)?;
+    Some(first)
+}
+
+/// Presses Ctrl-C when the command waits for an answer, and returns what it prints.
+fn interrupted(directory: &Path, arguments: &[&str], waits: &mpsc::Receiver<()>) -> String {
+    let child = rowhouse(directory, arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (_held, _) = listener.accept().unwrap();
-    // It waits for an answer, and for Ctrl-C.
+    waits.recv_timeout(Duration::from_secs(20)).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -326,7 +392,56 @@ fn an_interrupted_import_says_how_to_go_on() {
     let ended = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(20), "at once");
     assert_eq!(ended.status.code(), Some(1), "{}", stderr(&ended));
-    let text = stderr(&ended);
+    stderr(&ended)
+}
+
+#[test]
+fn an_interrupted_copy_says_how_to_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (source, waits) = half_a_service(0);
+    let dest = "AccountName=b;AccountKey=YQ==;TableEndpoint=http://127.0.0.1:1/b";
+    let text = interrupted(directory.path(), &["copy", &source, dest], &waits);
+    let expected =
+        "stopped after 0 entities: the same command copies everything again; with --resume FILE";
+    assert!(text.contains(expected), "{text}");
+    let text = interrupted(directory.path(), &["copy", &source, dest, "--resume", "state"], &waits);
+    assert!(
+        text.contains("stopped after 0 entities") && text.contains("the same command"),
+        "{text}"
+    );
+    assert!(!text.contains("--resume FILE"), "{text}");
+}
+
+#[test]
+fn an_interrupted_deletion_says_how_to_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let truncate = ["table", "truncate", "Logs", "--yes"];
+    let filter = ["table", "delete-where", "Logs", "--filter", "Age gt 3"];
+    let filtered = [&filter[..], &["--yes"]].concat();
+    let goes_on = "the same command goes on with the rest";
+    // The first request counts.
+    for (command, answered, deleted) in [
+        (&truncate[..], 0, "0 entities of Logs were deleted"),
+        (&filtered, 1, "0 entities of Logs were deleted"),
+        (&filtered, 3, "6 entities of Logs were deleted"),
+        (&[&filter[..], &["--dry-run"]].concat(), 0, "nothing was deleted"),
+    ] {
+        let (service, waits) = half_a_service(answered);
+        let command = [command, &["--connection", &service]].concat();
+        let text = interrupted(directory.path(), &command, &waits);
+        assert!(text.contains(deleted), "{command:?}: {text}");
+        assert_eq!(text.contains(goes_on), deleted != "nothing was deleted", "{text}");
+    }
+}
+
+#[test]
+fn an_interrupted_import_says_how_to_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rows.ndjson"), "{\"PartitionKey\":\"p\",\"RowKey\":\"r\"}\n")
+        .unwrap();
+    let (service, waits) = half_a_service(0);
+    let import = ["import", "People", "rows.ndjson", "--resume", "--connection", &service];
+    let text = interrupted(directory.path(), &import, &waits);
     assert!(text.contains("no such import was interrupted"), "{text}");
     assert!(text.contains("stopped after 0 rows") && text.contains("same command again"), "{text}");
 }

@@ -746,6 +746,8 @@ fn policies_of_azurite_are_taken_over() {
         let (whole, said) = import(&[]);
         assert!(whole && said.contains("Set the access policies of 1 table."), "{said}");
         assert!(said.contains("Left out: the service properties of the account"), "{said}");
+        // What the file cannot show.
+        assert!(said.contains("Note: Azurite completes this file only"), "{said}");
         let policies = acl("GET", b"");
         for part in
             ["<Id>readers</Id>", "2026-01-02T03:04:05.0000000Z", "<Permission>raud</Permission>"]
