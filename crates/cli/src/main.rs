@@ -79,7 +79,8 @@ fn main() -> ExitCode {
     let matches = environment::matches(&Cli::command(), &typed);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Serve(serve) => serve.run(),
+        Command::Serve(serve) => environment::check_names(&Cli::command())
+            .and_then(|()| serve.run(environment::is_typed(&matches, "data"))),
         Command::Account(account) => account.run(),
         Command::Cluster(cluster) => cluster.run(),
         Command::Backup(backup) => backup.run(),
@@ -134,5 +135,23 @@ mod tests {
             assert_eq!(variable, Some(expected.as_str()), "--{long}");
             assert!(argument.get_help().is_some(), "--{long} has a help text");
         }
+    }
+
+    /// `docs/operating/server.md` is the reference: what is missing there cannot be looked up.
+    #[test]
+    fn every_server_option_is_in_the_reference() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/server.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let named: std::collections::BTreeSet<_> = text.split(|c| !is_name(c)).collect();
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        let missing: Vec<_> = serve
+            .get_arguments()
+            .filter(|argument| argument.get_id() != "help")
+            .map(|argument| format!("--{}", argument.get_long().unwrap()))
+            .filter(|option| !named.contains(option.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "{page} does not name {missing:?}");
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The master key comes from here or from a file, never from the command line, which others can
 /// see.
-const MASTER_KEY_VARIABLE: &str = "ROWHOUSE_MASTER_KEY";
+pub(crate) const MASTER_KEY_VARIABLE: &str = "ROWHOUSE_MASTER_KEY";
 /// The variable in which PostgreSQL's own programs find a password.
 const PASSWORD_VARIABLE: &str = "PGPASSWORD";
 const MIB: u64 = 1024 * 1024;
@@ -419,14 +419,29 @@ pub(crate) enum Format {
 }
 
 impl Serve {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// Runs the server. `data_typed`: `--data` stands on the command line.
+    pub(crate) fn run(self, data_typed: bool) -> Result<(), Failure> {
         let file = match &self.config {
             Some(path) => read(path)?,
             None => Options::default(),
         };
+        check_ephemeral(&self.options, &file, data_typed)?;
         let config = self.options.or(file).into_config(Secrets::from_environment())?;
         rowhouse_server::run_until_signalled(config).map_err(|error| error.to_string())
     }
+}
+
+/// A directory that was asked for would stay empty. The variable `ROWHOUSE_DATA` is not such a request: container images and
+/// units set it for every command. With a database the data is there, whatever becomes of the server's own files.
+fn check_ephemeral(options: &Options, file: &Options, data_typed: bool) -> Result<(), Failure> {
+    let is_ephemeral = options.ephemeral.or(file.ephemeral) == Some(true);
+    let in_file = options.data.is_none() && options.ephemeral.is_none() && file.data.is_some();
+    let has_store = options.store.is_some() || file.store.is_some();
+    if is_ephemeral && (data_typed || in_file) && !has_store {
+        return Err("--ephemeral keeps nothing, so nothing would be kept in --data: leave one out"
+            .to_owned());
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Options, Failure> {
@@ -725,6 +740,26 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_directory_for_nothing_is_refused() {
+        let none = Options::default();
+        let check =
+            |said: &[&str], file: &Options, typed| check_ephemeral(&flags(said), file, typed);
+        let both = ["--ephemeral", "--data", "d"];
+        let refused = check(&both, &none, true).unwrap_err();
+        assert!(refused.contains("--ephemeral") && refused.contains("--data"), "{refused}");
+        let file = parse("ephemeral = true\ndata = \"d\"").unwrap();
+        assert!(check(&[], &file, false).is_err());
+        assert!(check(&["--data", "d"], &parse("ephemeral = true").unwrap(), true).is_err());
+        // A variable, flags over a file, a server on a database, and --data alone.
+        assert_eq!(check(&both, &none, false), Ok(()));
+        assert_eq!(check(&["--ephemeral"], &parse("data = \"d\"").unwrap(), false), Ok(()));
+        assert_eq!(check(&["--ephemeral=false"], &file, false), Ok(()));
+        let store = [&both[..], &["--store", "postgres://ann@db/shop"]].concat();
+        assert_eq!(check(&store, &none, true), Ok(()));
+        assert_eq!(check(&["--data", "d"], &none, true), Ok(()));
     }
 
     #[test]

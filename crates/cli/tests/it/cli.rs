@@ -103,11 +103,13 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 fn mistakes_are_told_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file.toml"), "tabel-port = 1\n").unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["serve", "--config", "file.toml"], "file.toml: line 1: unknown field `tabel-port`"),
         (&["serve", "--config", "absent.toml"], "cannot read absent.toml"),
         (&["serve", "--tls-cert", "c.pem"], "--tls-cert needs --tls-key"),
         (&["serve", "--log-level", "=?"], "--log-level takes"),
+        (&["serve", "--log-level", "warning"], "--log-level takes"),
+        (&["serve", "--ephemeral", "--data", "d"], "nothing would be kept in --data"),
         (&["check", "absent"], "there is no database in absent"),
         (&["account", "list"], "--data"),
         (&["cluster", "status"], "--data"),

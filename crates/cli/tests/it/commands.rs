@@ -446,6 +446,27 @@ fn an_interrupted_import_says_how_to_go_on() {
     assert!(text.contains("stopped after 0 rows") && text.contains("same command again"), "{text}");
 }
 
+/// A server refuses a misspelled option; a command does not look at options of a server.
+#[test]
+fn a_variable_that_no_command_knows_is_refused_by_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut serve = rowhouse(directory.path(), &["serve", "--table-port", "0"]);
+    let sentence = failure(&serve.env("ROWHOUSE_TABEL_PORT", "1").output().unwrap());
+    let expected = "there is no variable ROWHOUSE_TABEL_PORT: did you mean ROWHOUSE_TABLE_PORT?";
+    assert!(sentence.contains(expected), "{sentence}");
+    assert!(!directory.path().join("rowhouse-data").exists(), "it left a directory behind");
+    // Empty is unset; what comes next is wrong for another reason.
+    let mut serve = rowhouse(directory.path(), &["serve", "--config", "absent.toml"]);
+    let serve = serve.env("ROWHOUSE_TABEL_PORT", "").env("ROWHOUSE_SERVICE_HOST", "10.0.0.1");
+    let sentence = failure(&serve.env("ROWHOUSE_CONNECTION", "x").output().unwrap());
+    assert!(sentence.contains("absent.toml"), "{sentence}");
+    for arguments in [&["version"][..], &["serve", "--help"]] {
+        let mut command = rowhouse(directory.path(), arguments);
+        let output = command.env("ROWHOUSE_TABEL_PORT", "1").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn an_index_of_nothing_is_noticed() {
     let site = Site::start(&[]);
