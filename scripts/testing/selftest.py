@@ -91,7 +91,8 @@ class Plans(unittest.TestCase):
         script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
         loader.exec_module(script)
         work = script.Work()
-        names = ["rust", "binary", "lint", *suites.Suites(work, pathlib.Path("server"), None).all()]
+        driven = suites.Suites(work, pathlib.Path("server"), None)
+        names = ["rust", "binary", "lint", *driven.all(), *driven.on_request()]
         before = os.environ.pop("ROWHOUSE_BIN", None)
         for suite in ([], *([name] for name in names)):
             for lane in ("check", "test"):
@@ -99,6 +100,7 @@ class Plans(unittest.TestCase):
                     os.environ.update(binary)
                     tasks, _ = script.plan(argparse.Namespace(suites=suite, lane=lane, only=None), work, None)
                     schedule.Scheduler(tasks, {}, None)
+                    self.assertEqual("clients" in suite, "clients" in [task.suite for task in tasks])
                     os.environ.pop("ROWHOUSE_BIN", None)
         if before:
             os.environ["ROWHOUSE_BIN"] = before

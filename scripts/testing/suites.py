@@ -99,6 +99,11 @@ class Suites:
             "dist", [self.python, self.root / "tests" / "dist" / "run.py"], last_line_counts, ("setup python", *system), weight=90)
         return tasks
 
+    def on_request(self):
+        """Suites that no lane runs: what they install is large. `scripts/verify` runs them."""
+        return {"clients": self.drive("clients", [sys.executable, self.root / "tests" / "clients" / "run.py"],
+                                      last_line_counts, ("setup clients",))}
+
     def conformance(self, suffix, before):
         return self.drive(f"conformance{suffix}", [*before, self.python, self.root / "tests" / "conformance" / "run.py"],
                           last_line_counts, ("setup python", "setup postgres"), weight=120)
