@@ -47,6 +47,8 @@ pub(crate) enum Fault {
     NoTicks,
     /// It needed a page that is damaged. What it wrote before that must be taken back.
     Damaged(String),
+    /// As [`Self::Damaged`], and what it wrote can only be taken back with the whole group.
+    Unguarded(String),
     /// SQLite failed: nobody knows what was written.
     Sqlite(rusqlite::Error),
 }
@@ -80,7 +82,7 @@ pub(crate) struct Committer {
     pub(crate) marks: Marks,
     pub(crate) shared: Arc<Shared>,
     pub(crate) sweeper: Sender<Note>,
-    /// A damaged page was met: from then on whatever is done can be taken back by itself.
+    /// A damaged page was met: from then on every batch can be taken back by itself, which costs a little.
     pub(crate) is_wary: bool,
 }
 
@@ -234,17 +236,15 @@ impl Committer {
         };
         let mut answers = Vec::with_capacity(group.len());
         for work in group {
-            let ran = if self.is_wary {
+            // Batches are what there is much of; only they are worth doing without.
+            let ran = if self.is_wary || !matches!(work, Work::Batch(_)) {
                 self.run_guarded(work, &mut draft)?
             } else {
                 self.run_one(work, &mut draft)?
             };
             answers.push(match ran {
                 Ok(answer) => Ok(answer),
-                Err((index, Fault::Damaged(what))) if !self.is_wary => {
-                    tracing::debug!(index, "a group is taken back because of damage");
-                    return Err(Stopped::Damaged(what));
-                }
+                Err((_, Fault::Unguarded(what))) => return Err(Stopped::Damaged(what)),
                 Err((index, fault)) => Err(fault.at(index)?),
             });
         }
@@ -318,11 +318,13 @@ impl Committer {
                     self.execute("ROLLBACK TO batch")?;
                     self.execute("RELEASE batch")?;
                 }
-                return Ok(match failed {
-                    // Everything that it wrote was taken back.
-                    (index, Fault::Damaged(what)) if guarded => Err((index, Fault::Corrupt(what))),
-                    failed => Err(failed),
-                });
+                return Ok(Err(match failed {
+                    // What it wrote before it met the damage is still there.
+                    (index, Fault::Damaged(what)) if !guarded && !self.is_wary => {
+                        (index, Fault::Unguarded(what))
+                    }
+                    failed => failed,
+                }));
             }
         };
         if guarded {
@@ -523,7 +525,9 @@ impl Fault {
     fn at(self, index: usize) -> Result<StoreError, rusqlite::Error> {
         match self {
             Self::Rejected(reason) => Ok(StoreError::Rejected { index, reason }),
-            Self::Corrupt(what) | Self::Damaged(what) => Ok(StoreError::Corrupt(what)),
+            Self::Corrupt(what) | Self::Damaged(what) | Self::Unguarded(what) => {
+                Ok(StoreError::Corrupt(what))
+            }
             Self::NoTicks => Ok(StoreError::unavailable(NO_TICKS)),
             Self::Sqlite(error) => Err(error),
         }

@@ -455,7 +455,7 @@ impl Shared {
             },
             About::Store => ("store", String::new(), None),
         };
-        if !self.damages.meet(&format!("{kind} {name}: {what}")) {
+        if !self.damages.meet(what) {
             return;
         }
         let account = account.and_then(|id| catalogue.account_by_id(id));
