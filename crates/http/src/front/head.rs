@@ -22,7 +22,8 @@ pub(crate) struct Head<'a> {
     pub(crate) query: Query,
     /// By name.
     pub(crate) headers: Headers<'a>,
-    /// How the names of metadata headers are spelled, if not in lower case.
+    /// The bytes that say how the client spelled the names of metadata headers. Parsed only for the operations that store
+    /// metadata, because they are as long as the client likes.
     pub(crate) spelling: Option<&'a Spelling>,
 }
 

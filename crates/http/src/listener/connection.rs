@@ -114,8 +114,7 @@ async fn serve_http<H: Handler>(
         if !standing.is_known() {
             request.extensions_mut().insert(Anonymous(Arc::clone(standing)));
         }
-        if let Some(spelling) = heads.as_ref().and_then(|heads| heads.begin_work(request.headers()))
-        {
+        if let Some(spelling) = heads.as_ref().and_then(|heads| heads.begin_work()) {
             request.extensions_mut().insert(spelling);
         }
         let (shared, pace, heads) = (Arc::clone(shared), Arc::clone(pace), heads.clone());

@@ -5,18 +5,23 @@
 //! waits for a request and keeps them from the first such name on: a request without metadata costs one search through
 //! its head and no memory. [`extensions`] makes the HTTP library write names as they are spelled.
 //!
+//! The bytes are parsed by [`Spelling::names`], which an operation that stores metadata calls once the caller is
+//! authenticated: nobody else can make the server parse them. Parsing takes time in proportion to the bytes.
+//!
 //! A head that arrives while an earlier request of its connection is still worked on is not looked at: its names
 //! stay in lower case. No known client of Azure pipelines requests.
 
 use crate::Request;
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body_util::Empty;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use rowhouse_types::limits;
 use rowhouse_wire::metadata::PREFIX;
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Future as _, ready};
 use std::io;
@@ -25,16 +30,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The names of a request's metadata headers, as they were sent. An extension of the request; absent where all names
-/// are in lower case.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spelling(Arc<[Box<str>]>);
+/// What a connection received from the first metadata name of a request on. An extension of the request; absent where no
+/// such name was received.
+#[derive(Clone, Debug)]
+pub(crate) struct Spelling(Bytes);
 
 impl Spelling {
+    /// The names of the metadata headers as the client spelled them.
+    pub(crate) fn names(&self, headers: &HeaderMap) -> Names<'_> {
+        names(&self.0, headers).unwrap_or_default()
+    }
+}
+
+/// The metadata headers of a head: how the client spelled the name of each, by the name in lower case and the value.
+#[derive(Debug, Default)]
+pub(crate) struct Names<'a>(HashMap<(Cow<'a, str>, &'a [u8]), &'a str>);
+
+impl<'a> Names<'a> {
     /// The name of a header as it was sent.
-    pub(crate) fn of<'a>(&'a self, name: &'a str) -> &'a str {
-        let spelled = self.0.iter().find(|spelled| spelled.eq_ignore_ascii_case(name));
-        spelled.map_or(name, |spelled| spelled)
+    pub(crate) fn of<'b>(&'b self, name: &'b str, value: &'b HeaderValue) -> &'b str
+    where
+        'a: 'b,
+    {
+        self.0.get(&(Cow::Borrowed(name), value.as_bytes())).copied().unwrap_or(name)
     }
 }
 
@@ -72,15 +90,13 @@ impl Heads {
         kept.truncate(limits::HEAD_BYTES_MAX);
     }
 
-    /// A request is complete as far as its head goes. Gives its names back where they are spelled in a way of their own.
-    pub(super) fn begin_work(&self, headers: &HeaderMap) -> Option<Spelling> {
-        let kept = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.working = true;
-            state.tail = Vec::new();
-            std::mem::take(&mut state.kept)
-        };
-        if kept.is_empty() { None } else { spelling(&kept, headers) }
+    /// A request is complete as far as its head goes. Returns what was kept of it.
+    pub(super) fn begin_work(&self) -> Option<Spelling> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.working = true;
+        state.tail = Vec::new();
+        let kept = std::mem::take(&mut state.kept);
+        (!kept.is_empty()).then(|| Spelling(kept.into()))
     }
 
     pub(super) fn begin_wait(&self) {
@@ -106,9 +122,15 @@ fn find(bytes: &[u8]) -> Result<usize, usize> {
 
 /// The names in what was kept. Only a head that has every metadata header of the request with its value is believed: what
 /// is left of an earlier body may stand before it, and the request's own body behind it.
-fn spelling(kept: &[u8], headers: &HeaderMap) -> Option<Spelling> {
+///
+/// The number of steps is proportional to the bytes and the headers: a head with fewer lines than the request has metadata
+/// headers is skipped before any header is looked up in it.
+fn names<'a>(kept: &'a [u8], headers: &HeaderMap) -> Option<Names<'a>> {
     let wanted = || headers.iter().filter(|(name, _)| name.as_str().starts_with(PREFIX));
-    wanted().next()?;
+    let count = wanted().count();
+    if count == 0 {
+        return None;
+    }
     let mut lines = kept.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).peekable();
     while lines.peek().is_some() {
         let mut head = Vec::new();
@@ -121,19 +143,23 @@ fn spelling(kept: &[u8], headers: &HeaderMap) -> Option<Spelling> {
                 head.push((name, value[1..].trim_ascii()));
             }
         }
-        let whole = wanted().all(|(name, value)| {
-            head.iter().any(|(spelled, sent)| {
-                spelled.eq_ignore_ascii_case(name.as_str()) && *sent == value.as_bytes()
-            })
-        });
-        if whole {
-            // The target of the request may look like a header, too.
-            head.retain(|(spelled, _)| {
-                wanted().any(|(name, _)| spelled.eq_ignore_ascii_case(name.as_str()))
-            });
-            let spelled = head.iter().any(|(name, _)| has_capital(name));
-            return spelled
-                .then(|| Spelling(head.iter().map(|(name, _)| (*name).into()).collect()));
+        if head.len() < count {
+            continue;
+        }
+        let lowered = |(name, value): &(&'a str, &'a [u8])| {
+            let lower = if has_capital(name) {
+                Cow::Owned(name.to_ascii_lowercase())
+            } else {
+                Cow::Borrowed(*name)
+            };
+            ((lower, *value), *name)
+        };
+        let names = Names(head.iter().map(lowered).collect());
+        let has = |name: &str, value: &HeaderValue| {
+            names.0.contains_key(&(Cow::Borrowed(name), value.as_bytes()))
+        };
+        if wanted().all(|(name, value)| has(name.as_str(), value)) {
+            return Some(names);
         }
     }
     None
@@ -277,8 +303,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderName;
     use proptest::prelude::*;
+    use rowhouse_env::polls;
 
     fn map(headers: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -291,9 +318,14 @@ mod tests {
 
     fn spelled(chunks: &[&[u8]], headers: &HeaderMap) -> Option<Vec<String>> {
         let heads = Heads::default();
-        chunks.iter().for_each(|chunk| heads.received(chunk));
-        let spelling = heads.begin_work(headers)?;
-        Some(spelling.0.iter().map(|name| String::from(&**name)).collect())
+        for chunk in chunks {
+            heads.received(chunk);
+        }
+        let spelling = heads.begin_work()?;
+        let names = spelling.names(headers);
+        let spelled = headers.iter().map(|(name, value)| names.of(name.as_str(), value).to_owned());
+        let spelled: Vec<_> = spelled.filter(|name| has_capital(name)).collect();
+        (!spelled.is_empty()).then_some(spelled)
     }
 
     #[test]
@@ -313,7 +345,7 @@ mod tests {
     #[test]
     fn only_the_head_of_the_request_is_believed() {
         let headers = map(&[("x-ms-meta-a", "1")]);
-        let cases: [(&[u8], Option<&str>); 7] = [
+        let cases: [(&[u8], Option<&str>); 8] = [
             (b"PUT /q HTTP/1.1\r\nx-ms-meta-A: 1\r\n\r\nx-ms-meta-a: 1", Some("x-ms-meta-A")),
             (
                 b"<x>x-ms-meta-\xC3\xA9: 1\r\n\r\nPUT /q HTTP/1.1\r\nx-ms-meta-A: 1\r\n\r\n",
@@ -321,6 +353,7 @@ mod tests {
             ),
             (b"PUT /q HTTP/1.1\nx-ms-meta-A:1\n\n", Some("x-ms-meta-A")),
             (b"GET /q?x-ms-meta-b: HTTP/1.1\r\nX-MS-META-A: 1\r\n\r\n", Some("X-MS-META-A")),
+            (b"GET /q?X-Ms-Meta-A:2 HTTP/1.1\r\nx-ms-meta-A: 1\r\n\r\n", Some("x-ms-meta-A")),
             (b"PUT /q HTTP/1.1\r\nx-ms-meta-A: 2\r\n\r\n", None),
             (b"PUT /q HTTP/1.1\r\nx-ms-meta-a: 1\r\n\r\n", None),
             (b"PUT /q HTTP/1.1\r\nhost: x\r\n\r\n", None),
@@ -332,6 +365,41 @@ mod tests {
         }
     }
 
+    /// As many names as fit into a head, where each is compared with each, take about a hundred times as long.
+    #[test]
+    fn many_names_take_time_in_proportion() {
+        const MANY: usize = limits::HEAD_BYTES_MAX / "x-ms-meta-A0000:\n".len();
+        let spelled: Vec<_> = (0..MANY).map(|n| format!("x-ms-meta-A{n:04}")).collect();
+        let mut headers = HeaderMap::new();
+        for name in &spelled {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.append(name, HeaderValue::from_static(""));
+        }
+        let in_head = |names: &mut dyn Iterator<Item = &String>| -> String {
+            names.flat_map(|name| [name.as_str(), ":\n"]).collect()
+        };
+        let forward = in_head(&mut spelled.iter());
+        let backward = in_head(&mut spelled.iter().rev());
+        // Many short heads: none has all names.
+        let blank = forward.replace(":\n", ":\n\n");
+        for (kept, found) in [(forward, true), (backward, true), (blank, false)] {
+            let spelling = Spelling(kept.into());
+            let mut work = pin!(polls::watched(
+                async {
+                    let names = spelling.names(&headers);
+                    let all = headers.iter().zip(&spelled);
+                    all.filter(|((name, value), spelled)| {
+                        names.of(name.as_str(), value) == *spelled
+                    })
+                    .count()
+                },
+                |took| panic!("{took:?} for {MANY} names"),
+            ));
+            let polled = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled, Poll::Ready(if found { MANY } else { 0 }));
+        }
+    }
+
     #[test]
     fn nothing_is_kept_of_other_requests() {
         let heads = Heads::default();
@@ -340,7 +408,7 @@ mod tests {
         );
         let state = || heads.0.lock().unwrap();
         assert!(state().kept.is_empty() && state().tail.is_empty());
-        assert_eq!(heads.begin_work(&HeaderMap::new()), None);
+        assert!(heads.begin_work().is_none());
         heads.received(b"x-ms-meta-A: 1\r\n");
         assert!(state().kept.is_empty() && state().tail.is_empty());
         heads.begin_wait();
@@ -365,8 +433,12 @@ mod tests {
         #[test]
         fn any_bytes_are_looked_at(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6)) {
             let heads = Heads::default();
-            chunks.iter().for_each(|chunk| heads.received(chunk));
-            let _ = heads.begin_work(&map(&[("x-ms-meta-a", "1")]));
+            for chunk in &chunks {
+                heads.received(chunk);
+            }
+            if let Some(spelling) = heads.begin_work() {
+                let _ = spelling.names(&map(&[("x-ms-meta-a", "1")]));
+            }
         }
     }
 }

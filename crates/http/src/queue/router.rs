@@ -329,8 +329,10 @@ fn unknown_comp(comp: Option<&str>) -> Failure {
 
 fn pairs(head: &Head<'_>) -> Result<Metadata, Failure> {
     let Headers::Outer(map) = head.headers else { return Ok(Metadata::new()) };
-    let spelled = |name| head.spelling.map_or(name, |spelling| spelling.of(name));
-    let headers = map.iter().map(|(name, value)| (spelled(name.as_str()), value.to_str().ok()));
+    let names = head.spelling.map(|spelling| spelling.names(map)).unwrap_or_default();
+    let headers = map.iter();
+    let headers =
+        headers.map(|(name, value)| (names.of(name.as_str(), value), value.to_str().ok()));
     Ok(metadata::read(headers)?)
 }
 
