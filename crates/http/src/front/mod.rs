@@ -349,8 +349,14 @@ impl Front {
             progress.absent = absent;
             return Err(authenticator.stranger(service, &address, &head, assumed).await);
         };
-        progress.account = Some(Arc::clone(&account));
-        let grant = authenticator.grant(service, &account, &address, &head, assumed).await?;
+        let granted = authenticator.grant(service, &account, &address, &head, assumed).await;
+        // An answer with an account carries the headers of its CORS rules, which would tell a stranger that it exists. The
+        // page whose signature has expired knows the account, and may read why it is refused.
+        let shows = |failure| S::refusal(failure).is_some_and(Refusal::is_after_signature);
+        if granted.as_ref().err().is_none_or(shows) {
+            progress.account = Some(Arc::clone(&account));
+        }
+        let grant = granted?;
         let origin = head.headers.get(&ORIGIN);
         let hosts = &config.own_hosts;
         authenticate::guard(config.public_key, &account, S::KIND, host, origin, hosts)?;

@@ -122,6 +122,16 @@ impl Refusal {
         }
     }
 
+    /// Whether a key of the account made the signature of the refused request, which therefore knows the account.
+    pub(crate) fn is_after_signature(&self) -> bool {
+        match self {
+            Self::SourceIp(_) => true,
+            // The terms of a signature are checked after the signature itself.
+            Self::Auth { error, .. } => matches!(error, AuthError::TimeFrame | AuthError::Protocol),
+            _ => false,
+        }
+    }
+
     /// Refused at the front door.
     pub(crate) fn is_authentication(&self) -> bool {
         match self {

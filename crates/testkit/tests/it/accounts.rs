@@ -2,7 +2,10 @@
 
 #![cfg(unix)]
 
-use rowhouse_testkit::{Client, Connection, Response, TestPostgres, TestServer};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rowhouse_auth::{AccountSasFields, sign};
+use rowhouse_testkit::{Client, Connection, Response, TestPostgres, TestServer, encode};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,7 +147,32 @@ fn without_the_moment(response: &Response, account: &str) -> String {
     }
 }
 
-/// However a caller without a valid credential asks, an account that exists answers as one that does not.
+/// CORS rules of both services: one origin that is named, and any that gets nothing but `PUT`.
+fn set_rules(server: &TestServer, name: &str) {
+    let rule = |origin: &str, method: &str| {
+        format!(
+            "<CorsRule><AllowedOrigins>{origin}</AllowedOrigins><AllowedMethods>{method}</AllowedMethods>\
+             <AllowedHeaders>x-ms-*</AllowedHeaders><ExposedHeaders>x-ms-*</ExposedHeaders>\
+             <MaxAgeInSeconds>5</MaxAgeInSeconds></CorsRule>"
+        )
+    };
+    let rules = rule("http://a.example", "GET,HEAD,POST,DELETE,MERGE") + &rule("*", "PUT");
+    let update =
+        format!("<StorageServiceProperties><Cors>{rules}</Cors></StorageServiceProperties>");
+    let key = &keys(server, name)[0];
+    let xml = ("Content-Type", "application/xml");
+    for mut client in [
+        Client::with_account(server.address(), name, key),
+        Client::of_queues_of(server.queue_address(), name, key),
+    ] {
+        let target = "?restype=service&comp=properties";
+        let set = client.request("PUT", target, &[xml], update.as_bytes());
+        assert_eq!(set.status, 202, "{}", set.text());
+    }
+}
+
+/// However a caller without a valid credential asks, an account that exists answers as one that does not. A preflight that a
+/// CORS rule of the account allows is the one exception (`docs/compatibility.md`).
 #[test]
 fn strangers_cannot_tell_which_accounts_exist() {
     let site = Site::new();
@@ -179,7 +207,11 @@ fn strangers_cannot_tell_which_accounts_exist() {
         String::new(),
         origin.to_owned(),
         "Access-Control-Request-Method: GET\r\n".to_owned(),
-        format!("{origin}Access-Control-Request-Method: GET\r\n"),
+        "Origin: http://b.example\r\nAccess-Control-Request-Method: GET\r\n".to_owned(),
+        format!("{origin}Access-Control-Request-Method: PATCH\r\n"),
+        format!(
+            "{origin}Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: y\r\n"
+        ),
         format!(
             "{origin}Access-Control-Request-Method: x\r\nAccess-Control-Request-Headers: y\r\n"
         ),
@@ -209,7 +241,13 @@ fn strangers_cannot_tell_which_accounts_exist() {
     let mut compared = 0;
     for server in [&embedded, &postgres] {
         create(server, "shop");
+        set_rules(server, "shop");
         for queues in [false, true] {
+            let asks = format!("{origin}Access-Control-Request-Method: GET\r\n");
+            for (name, status) in [("shop", 200), ("nope", 403)] {
+                let path = format!("/{name}/Things()");
+                assert_eq!(ask(server, queues, "OPTIONS", &path, &asks).status, status, "{name}");
+            }
             for path in paths(queues) {
                 let ordinary = ["GET", "HEAD", "POST", "DELETE", "MERGE"]
                     .map(|method| (method, &credentials[..]));
@@ -238,6 +276,38 @@ fn strangers_cannot_tell_which_accounts_exist() {
         }
     }
     assert!(compared > 1000, "{compared}");
+}
+
+/// A page whose signature has expired reads why it is refused: a key of the account made the signature.
+#[test]
+fn pages_can_read_that_their_signature_has_expired() {
+    let site = Site::new();
+    let token = site.path("token");
+    let server = TestServer::start_with(&["--admin-token-file", text(&token)]);
+    create(&server, "shop");
+    set_rules(&server, "shop");
+    let key = STANDARD.decode(&keys(&server, "shop")[0]).expect("a key is Base64");
+    let fields = AccountSasFields {
+        version: "2019-02-02".into(),
+        services: "tq".into(),
+        resource_types: "sco".into(),
+        permissions: "rl".into(),
+        expiry: "2020-01-01T00:00:00Z".into(),
+        ..AccountSasFields::default()
+    };
+    let signed = sign::account_sas("shop", &key, &fields);
+    let pairs = signed.pairs().iter().map(|(name, value)| format!("{name}={}", encode(value)));
+    let query = pairs.collect::<Vec<_>>().join("&");
+    for (queues, path) in [(false, "/shop/Tables?"), (true, "/shop/?comp=list&")] {
+        for (query, origin) in
+            [(query.clone(), Some("http://a.example")), (query.replace("sp=rl", "sp=l"), None)]
+        {
+            let origin_header = "Origin: http://a.example\r\n";
+            let answer = ask(&server, queues, "GET", &format!("{path}{query}"), origin_header);
+            assert_eq!(answer.status, 403, "{}", answer.text());
+            assert_eq!(answer.header("access-control-allow-origin"), origin, "{path}{query}");
+        }
+    }
 }
 
 /// Wrong signatures are counted by reason and leave a few lines, whatever a stranger sends as a name.
