@@ -77,6 +77,9 @@ pub const PAGE_REPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most bytes of stored records in a page that is written at once and sent with its length; a larger one is written while it
 /// is sent. Ours: so much is written in 30 to 150 us, and nobody notices who waits for that.
 pub const PAGE_WHOLE_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of a page that a task of the runtime writes itself, and most bytes that it searches for selected properties, once
+/// for every name. Ours: so much takes up to 2 ms, and what takes longer is done on another thread.
+pub const PAGE_INLINE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of JSON that are written of such a page at a time, beyond the entity that reaches them. Ours: what a socket takes
 /// at once, written in 30 to 150 us.
 pub const PAGE_PIECE_BYTES: usize = 64 * 1024;

@@ -9,7 +9,7 @@ mod page;
 mod read;
 mod write;
 
-pub use bound::fits;
+pub use bound::{fits, most_bytes};
 pub use page::{PageWriter, write_page};
 pub use read::{EntityBody, EntityError, read};
 pub use write::{Context, write_one, write_plain};

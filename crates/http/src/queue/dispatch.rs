@@ -92,14 +92,15 @@ async fn bare(cx: Context<'_>, caller: Caller<'_>, wanted: Bare) -> Result<Reply
         }
         Bare::GetMessages { queue, limit, hide_seconds } => {
             let messages = cx.queues.take(caller, &queue, limit, hide_seconds).await?;
-            Ok(read(xml::message::write(messages.iter().map(|message| MessageView {
+            write_messages(messages, |message| MessageView {
                 taken: Some((message.receipt, message.visible)),
                 ..peeked(message)
-            }))))
+            })
+            .await
         }
         Bare::PeekMessages { queue, limit } => {
             let messages = cx.queues.peek(caller, &queue, limit).await?;
-            Ok(read(xml::message::write(messages.iter().map(peeked))))
+            write_messages(messages, peeked).await
         }
         Bare::DeleteMessage(queue, target) => {
             cx.queues.delete(caller, &queue, target).await?;
@@ -137,14 +138,32 @@ async fn list(cx: Context<'_>, caller: Caller<'_>, wanted: ListQueues) -> Result
         let most = limits::PAGE_REPLY_BYTES_MAX;
         xml::queues::write(&base, &account, asked, queues, next, most)
     };
-    // Megabytes of metadata are not written while others wait for the thread.
-    let body = if is_long {
-        let written = tokio::task::spawn_blocking(write).await;
-        written.map_err(|error| QueueError::Unavailable(error.into()))?
-    } else {
-        write()
-    };
-    Ok(read(body))
+    Ok(read(written(is_long, write).await?))
+}
+
+/// A list of messages, in XML.
+async fn write_messages(
+    messages: Vec<Message>,
+    view: impl Fn(&Message) -> MessageView<'_> + Send + 'static,
+) -> Result<Reply, Failure> {
+    // What `<` and `>`, the most frequent escaped characters, become is four times as long.
+    const GROWTH: usize = 4;
+    let bytes = messages.iter().map(|message| message.text.len()).sum::<usize>();
+    let is_long = limits::PAGE_INLINE_BYTES_MAX < GROWTH * bytes;
+    let write = move || xml::message::write(messages.iter().map(view));
+    Ok(read(written(is_long, write).await?))
+}
+
+/// Megabytes are not written while others wait for the thread, but on another one.
+async fn written(
+    is_long: bool,
+    write: impl FnOnce() -> String + Send + 'static,
+) -> Result<String, QueueError> {
+    if !is_long {
+        return Ok(write());
+    }
+    let written = tokio::task::spawn_blocking(write).await;
+    written.map_err(|error| QueueError::Unavailable(error.into()))
 }
 
 /// Whether there is more metadata than is written at once.

@@ -4,11 +4,12 @@
 //! a request of its own, then all are committed as one. What is wrong with the envelope is the answer to
 //! the whole request; what is wrong with an operation is the one part of a 202.
 
-use super::dispatch::{Context, Echo, corrupt, dispatch};
+use super::dispatch::{Context, Echo, corrupt, dispatch, on_thread};
 use super::error::Failure;
 use super::outbox::Around;
 use super::reply::{self, ErrorForm, NOSNIFF};
 use super::router::{self, Operation, Route};
+use crate::front::answer::Content;
 use crate::front::head::{Head, Headers};
 use crate::front::refusal::Refusal;
 use crate::front::reply::{NO_CACHE, Reply};
@@ -127,7 +128,9 @@ async fn changeset(
     ids: &Ids,
 ) -> Result<Reply, Failure> {
     let mut plan = Plan::default();
+    let mut slice = TimeSlice::default();
     for (index, part) in parts.iter().enumerate() {
+        slice.spend(part.body.len()).await;
         let failure = if let Some(message) = around.and_then(|around| around.read(part)) {
             match message {
                 // It came to the table endpoint, whatever it is about.
@@ -188,7 +191,27 @@ async fn changeset(
         }
         Err(error) => return Err(error.into()),
     };
-    answers(cx, around, plan.dues, done, parts, ids)
+    answers(cx, around, plan.dues, done, parts, ids).await
+}
+
+/// Bytes of a time slice. So much of entities with many small properties is parsed in up to 300 us.
+const SLICE_BYTES: usize = 16 * 1024;
+
+/// Megabytes of entities are parsed and written in time slices, after which the task yields its thread.
+#[derive(Default)]
+struct TimeSlice {
+    bytes: usize,
+}
+
+impl TimeSlice {
+    /// Yields if these bytes no longer fit into the time slice.
+    async fn spend(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if SLICE_BYTES < self.bytes {
+            self.bytes = bytes;
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 /// Makes commands of the messages, which are then gone from the plan.
@@ -208,7 +231,7 @@ async fn prepare(
 }
 
 /// The answers to all parts of a changeset that took effect.
-fn answers(
+async fn answers(
     cx: Context<'_>,
     around: Option<Around<'_>>,
     dues: Vec<Due>,
@@ -219,7 +242,10 @@ fn answers(
     let mut writer = ResponseWriter::changeset(&ids.batch, &ids.changeset);
     writer.reserve(dues.iter().map(room).sum());
     let (mut timestamps, mut messages) = (done.timestamps.into_iter(), done.messages.iter());
+    let mut slice = TimeSlice::default();
     for (due, part) in dues.into_iter().zip(parts) {
+        // An entity that is sent back is about as long as it came.
+        slice.spend(part.body.len()).await;
         let content_id = part.inner_content_id();
         match due {
             Due::Entity { echo, level, prefer } => {
@@ -309,6 +335,15 @@ fn common_headers(part: &mut PartWriter<'_>) {
     }
 }
 
+/// All of a body at once. A page is large, so it is written on another thread.
+async fn whole(body: Content) -> Result<Vec<u8>, Failure> {
+    let whole = match body {
+        Content::Whole(bytes) => Ok(bytes),
+        page @ Content::Page(_) => on_thread(|| page.into_whole()).await?,
+    };
+    whole.map_err(corrupt)
+}
+
 /// A query alone in a batch: one entity or one page.
 async fn lone_query(
     cx: Context<'_>,
@@ -329,10 +364,13 @@ async fn lone_query(
         Err(failure) => Err(failure),
     };
     // What does not decode is said in the part.
-    let answer = answer.and_then(|mut reply| {
-        reply.body = std::mem::take(&mut reply.body).into_whole().map_err(corrupt)?.into();
-        Ok(reply)
-    });
+    let answer = match answer {
+        Ok(mut reply) => whole(std::mem::take(&mut reply.body)).await.map(|body| {
+            reply.body = body.into();
+            reply
+        }),
+        Err(failure) => Err(failure),
+    };
     let mut writer = ResponseWriter::query(&ids.batch);
     match answer {
         Ok(mut reply) => {

@@ -10,7 +10,7 @@ use rowhouse_query::{Filter, Order};
 use rowhouse_service_account::{AccountService, AccountView};
 use rowhouse_service_table::{
     Action, Caller, DeleteQuery, EntityQuery, Operation as EntityOperation, OrderPlace, Place,
-    TableService, Ttl,
+    TableError, TableService, Ttl,
 };
 use rowhouse_types::{
     Corrupt, EntityKey, Grant, Record, Row, Rows, Service, TableName, Timestamp, limits,
@@ -186,8 +186,9 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
         None
     };
     let mut page = cx.tables.query(cx.caller(), &table, query).await?;
-    let encoding = cx.encoding(&table, select.as_ref());
-    let (body, written) = write_page(&encoding, count, &mut page.rows).map_err(corrupt)?;
+    let body;
+    let written;
+    (body, written, page.rows) = page_body(cx, &table, select, count, page.rows).await?;
     let mut reply = Reply::json(StatusCode::OK, cx.level, body);
     // What did not fit is where the next page starts.
     let next = match page.rows.iter().nth(written) {
@@ -203,6 +204,54 @@ async fn query_entities(cx: Context<'_>, query: QueryEntities) -> Result<Reply, 
     cx.push_plan(&mut reply, plan.clone());
     reply.plan = Some(plan);
     Ok(reply)
+}
+
+/// The body of a page, how many entities it has, and the rows again, unless they are sent with the body. It is written on
+/// another thread if that may take long.
+async fn page_body(
+    cx: Context<'_>,
+    table: &TableName,
+    select: Option<Select>,
+    count: Option<u64>,
+    mut rows: Rows,
+) -> Result<(Content, usize, Rows), Failure> {
+    let encoding = cx.encoding(table, select.as_ref());
+    if is_short(&encoding, count, &rows) {
+        let (body, written) = write_page(&encoding, count, &mut rows).map_err(corrupt)?;
+        return Ok((body, written, rows));
+    }
+    let (base, account) = (cx.base.to_owned(), cx.account.name.as_str().to_owned());
+    let (table, level) = (table.as_str().to_owned(), cx.level);
+    let write = move || {
+        let (base, account, table) = (&*base, &*account, &*table);
+        let encoding = entity::Context { base, account, table, level, select: select.as_ref() };
+        let (body, written) = write_page(&encoding, count, &mut rows)?;
+        Ok((body, written, rows))
+    };
+    on_thread(write).await?.map_err(corrupt)
+}
+
+/// Whether [`write_page`] certainly takes no longer than a task may hold its thread: it writes little, or only the first piece
+/// of a page that fits whatever is in it. To find what is selected takes time for every name.
+fn is_short(encoding: &entity::Context<'_>, count: Option<u64>, rows: &Rows) -> bool {
+    let names = encoding.select.map_or(0, |select| select.names().len());
+    let is_searched_soon = names * rows.byte_len() <= limits::PAGE_INLINE_BYTES_MAX;
+    let most = entity::most_bytes(encoding, count, rows).unwrap_or(usize::MAX);
+    let is_sent_in_pieces = limits::PAGE_WHOLE_BYTES_MAX < rows.byte_len();
+    let may_be = if is_sent_in_pieces {
+        limits::PAGE_REPLY_BYTES_MAX
+    } else {
+        limits::PAGE_INLINE_BYTES_MAX
+    };
+    is_searched_soon && most <= may_be
+}
+
+/// Does what would hold a task's thread on one that nobody waits for.
+pub(super) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, TableError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| TableError::Unavailable(error.into()))
 }
 
 /// The body of a page, and how many entities it has. One that is large, and known to fit, is written while it is sent, and takes

@@ -4,7 +4,7 @@
 //! a limited number that wait. Who may not read any more afterwards is told nothing.
 
 use super::TableHandler;
-use super::dispatch::{Context, corrupt};
+use super::dispatch::{Context, corrupt, on_thread};
 use super::error::Failure;
 use super::router::{self, ReadChanges};
 use crate::front::Visit;
@@ -14,6 +14,7 @@ use http::StatusCode;
 use rowhouse_service_table::{Bookmark, ChangeItem, ChangesFrom, ChangesPage, ChangesQuery};
 use rowhouse_types::{Record, TableName, limits};
 use rowhouse_wire::changes::{Change, Feed, Token};
+use rowhouse_wire::entity::Context as Encoding;
 use std::time::Instant;
 
 impl TableHandler {
@@ -30,14 +31,14 @@ impl TableHandler {
         let mut wanted = router::changes(table, &visit.head)?;
         if wanted.wait.is_zero() {
             let _ticket = self.config.front.admission.enter(cx.account.id, true).await?;
-            return reply(cx, &wanted.table, &read(cx, &wanted).await?);
+            return reply(cx, &wanted.table, read(cx, &wanted).await?).await;
         }
         let place = self.waiting.take(cx.account.id, 1).ok_or(Refusal::Busy)?;
         let page = {
             let _ticket = self.config.front.admission.enter_with(cx.account.id, &place).await?;
             let page = read(cx, &wanted).await?;
             if page.more || !page.items.is_empty() {
-                return reply(cx, &wanted.table, &page);
+                return reply(cx, &wanted.table, page).await;
             }
             page
         };
@@ -45,7 +46,7 @@ impl TableHandler {
         let (account, grant, now) = self.config.front.enter_again(self, visit).await?;
         let cx = Context { account: &account, grant: &grant, now, ..cx };
         let _ticket = self.config.front.admission.enter_with(account.id, &place).await?;
-        reply(cx, &wanted.table, &read(cx, &wanted).await?)
+        reply(cx, &wanted.table, read(cx, &wanted).await?).await
     }
 
     /// Waits until there is a change, the time is over or the server stops; says where to read from then.
@@ -76,10 +77,19 @@ async fn read(cx: Context<'_>, wanted: &ReadChanges) -> Result<ChangesPage, Fail
     Ok(cx.tables.changes(cx.caller(), table, query).await?)
 }
 
-fn reply(cx: Context<'_>, table: &TableName, page: &ChangesPage) -> Result<Reply, Failure> {
+/// Megabytes of changes are written on another thread.
+async fn reply(cx: Context<'_>, table: &TableName, page: ChangesPage) -> Result<Reply, Failure> {
     let bytes = page.items.iter().map(|item| size(item) * 2 + 128).sum::<usize>();
-    let feed = Feed::new(cx.encoding(table, None), bytes.min(limits::PAGE_REPLY_BYTES_MAX) + 512);
-    let body = write(feed, page, limits::PAGE_REPLY_BYTES_MAX)?;
+    let (base, account) = (cx.base.to_owned(), cx.account.name.as_str().to_owned());
+    let (table, level) = (table.as_str().to_owned(), cx.level);
+    let work = move || {
+        let (base, account, table) = (&*base, &*account, &*table);
+        let encoding = Encoding { base, account, table, level, select: None };
+        let feed = Feed::new(encoding, bytes.min(limits::PAGE_REPLY_BYTES_MAX) + 512);
+        write(feed, &page, limits::PAGE_REPLY_BYTES_MAX)
+    };
+    let is_long = limits::PAGE_WHOLE_BYTES_MAX < bytes;
+    let body = if is_long { on_thread(work).await?? } else { work()? };
     Ok(Reply::json(StatusCode::OK, cx.level, body))
 }
 
@@ -136,7 +146,6 @@ mod tests {
     use proptest::prelude::*;
     use rowhouse_store::TableId;
     use rowhouse_types::{EntityKey, Timestamp};
-    use rowhouse_wire::entity::Context as Encoding;
     use rowhouse_wire::media::Metadata;
     use serde_json::Value;
 

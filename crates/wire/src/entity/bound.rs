@@ -19,24 +19,33 @@ pub fn fits(cx: &Context<'_>, count: Option<u64>, rows: &Rows, limit: usize) -> 
     proved(cx, count, rows, limit).unwrap_or(false)
 }
 
+/// How many bytes of JSON these entities are at most, whatever their records hold. Looks at none of them; `None` if it cannot be
+/// told.
+pub fn most_bytes(cx: &Context<'_>, count: Option<u64>, rows: &Rows) -> Option<usize> {
+    unseen(cx, count, rows).ok()
+}
+
+fn unseen(cx: &Context<'_>, count: Option<u64>, rows: &Rows) -> Result<usize, Corrupt> {
+    let mut around = Vec::new();
+    begin(&mut around, cx, count);
+    end(&mut around);
+    Ok(around.len() + rows.len() * blank(cx)? + growth(cx.level) * rows.byte_len())
+}
+
 fn proved(
     cx: &Context<'_>,
     count: Option<u64>,
     rows: &Rows,
     limit: usize,
 ) -> Result<bool, Corrupt> {
-    let mut around = Vec::new();
-    begin(&mut around, cx, count);
-    end(&mut around);
-    let unseen = growth(cx.level);
-    let mut most = around.len() + rows.len() * blank(cx)? + unseen * rows.byte_len();
+    let mut most = unseen(cx, count, rows)?;
     for row in rows.iter() {
         if most <= limit {
             break;
         }
         let row = row?;
         let stored = row.partition.len() + row.row.len() + row.record.as_bytes().len();
-        most = most - unseen * stored + of_row(cx, &row)?;
+        most = most - growth(cx.level) * stored + of_row(cx, &row)?;
     }
     Ok(most <= limit)
 }

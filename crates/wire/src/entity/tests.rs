@@ -420,7 +420,7 @@ fn select() -> impl Strategy<Value = Option<Select>> {
     let name = "[a-c\"é]{1,2}|PartitionKey|RowKey|Timestamp|missing";
     prop_oneof![
         Just(None),
-        vec(name, 1..6).prop_map(|names| Select::parse(&names.join(",")).unwrap()),
+        vec(name, 1..30).prop_map(|names| Select::parse(&names.join(",")).unwrap()),
     ]
 }
 
@@ -541,6 +541,7 @@ proptest! {
         write_page(&mut whole, &cx, count, rows.iter(), usize::MAX).unwrap();
         prop_assert!(!fits(&cx, count, &rows, whole.len() - 1));
         prop_assert!(fits(&cx, count, &rows, whole.len() * 16));
+        prop_assert!(whole.len() <= most_bytes(&cx, count, &rows).unwrap());
     }
 
     #[test]

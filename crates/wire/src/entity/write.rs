@@ -4,7 +4,10 @@ use crate::json::writer::{self, Object};
 use crate::media::Metadata;
 use crate::select::Select;
 use crate::uri;
-use rowhouse_types::{Corrupt, EdmType, IsoText, Property, Row, StoredProperty, ValueRef};
+use rowhouse_types::{
+    Corrupt, EdmType, IsoText, Property, RecordRef, Row, StoredProperty, ValueRef,
+};
+use std::collections::HashMap;
 
 /// What an answer needs to know beside the entities.
 #[derive(Clone, Copy, Debug)]
@@ -139,8 +142,9 @@ pub(crate) fn write_members(
             }
         }
         Some(select) => {
+            let find = finder(row.record, select)?;
             for name in custom_names(select) {
-                if let Some((edm_type, value)) = row.record.find(name)? {
+                if let Some((edm_type, value)) = find(name)? {
                     let name = name.as_bytes();
                     write_property(object, cx.level, StoredProperty { name, edm_type, value })?;
                 } else {
@@ -151,6 +155,33 @@ pub(crate) fn write_members(
         }
     }
     Ok(())
+}
+
+/// Most names that are looked up one after the other, each by a walk through the record. A table takes longer to make than
+/// these walks.
+const WALKS_MAX: usize = 16;
+
+/// Type and value of a property, by its name.
+type Found<'a> = Option<(EdmType, &'a [u8])>;
+
+/// Looks up selected properties of a record, in time that grows with the number of names plus the number of properties.
+fn finder<'a>(
+    record: RecordRef<'a>,
+    select: &Select,
+) -> Result<impl Fn(&str) -> Result<Found<'a>, Corrupt>, Corrupt> {
+    let mut table = HashMap::new();
+    let walks = select.names().len() <= WALKS_MAX;
+    if !walks {
+        for property in record.stored() {
+            let StoredProperty { name, edm_type, value } = property?;
+            table.insert(name, (edm_type, value));
+        }
+    }
+    Ok(
+        move |name: &str| {
+            if walks { record.find(name) } else { Ok(table.get(name.as_bytes()).copied()) }
+        },
+    )
 }
 
 /// What is selected of an entity beside its keys and its Timestamp.
