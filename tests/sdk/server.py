@@ -20,6 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 START_SECONDS = 20
+# What the server logs of a task that held its thread for too long (crates/env/src/polls.rs).
+LONG_POLL = "a task held its thread for too long"
 
 
 def binary():
@@ -51,6 +53,8 @@ class Server:
         env = {name: value for name, value in os.environ.items() if not name.startswith("ROWHOUSE_")}
         # What a test has expire is removed at once.
         env["ROWHOUSE_TTL_GRACE_SECONDS"] = "0"
+        # Tasks that hold their threads leave a line in the log, and leaving the server fails then.
+        env["ROWHOUSE_WATCH_POLLS"] = "1"
         if self.store:
             # The option lets it use a database that does not wait for its disk, and its own files become temporary ones.
             command.append("--ephemeral")
@@ -106,6 +110,10 @@ class Server:
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
+    def long_polls(self):
+        """The lines of the log about tasks that held their threads for too long."""
+        return [line for line in self.log().splitlines() if LONG_POLL in line]
+
     def kill(self):
         """As a power cut would for the process: no chance to finish anything."""
         self.process.send_signal(signal.SIGKILL)
@@ -128,5 +136,10 @@ class Server:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        self.stop()
+        long_polls = self.long_polls()
         self.close()
+        # Another failure is more important.
+        if long_polls and kind is None:
+            raise AssertionError("the server's tasks held their threads:\n" + "\n".join(long_polls))

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 /// How long a server may take to be ready, even on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// A running server with a directory of its own. Killed when dropped.
+/// A running server with a directory of its own. Killed when dropped; the test fails then if a task of the server held its
+/// thread for too long at any time, unless the test has called [`TestServer::allow_long_polls`].
 #[derive(Debug)]
 pub struct TestServer {
     directory: TempDir,
@@ -27,6 +28,7 @@ pub struct TestServer {
     queue: SocketAddr,
     admin: SocketAddr,
     started_in: Duration,
+    allows_long_polls: bool,
 }
 
 impl TestServer {
@@ -88,7 +90,13 @@ impl TestServer {
             queue: started.queue,
             admin: started.admin,
             started_in: started.took,
+            allows_long_polls: false,
         }
+    }
+
+    /// Lets tasks of this server hold their threads for long. The test says why it does not matter there.
+    pub fn allow_long_polls(&mut self) {
+        self.allows_long_polls = true;
     }
 
     /// Where the Table service listens.
@@ -239,6 +247,10 @@ impl Drop for TestServer {
             for line in tail.iter().rev() {
                 eprintln!("  {line}");
             }
+        } else if !self.allows_long_polls {
+            // The log has the lines of all processes that this server was.
+            let long = self.long_polls();
+            assert!(long.is_empty(), "the server's tasks held their threads: {long:#?}");
         }
     }
 }
