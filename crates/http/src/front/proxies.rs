@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn only_trusted_proxies_are_believed() {
+        // Trusted networks, peer, headers, and what is believed: an address, and whether it came by TLS.
+        type Case<'a> = (&'a [&'a str], &'a str, &'a [(&'static str, &'a str)], (&'a str, bool));
         const FOR: &str = "x-forwarded-for";
         const PROTO: &str = "x-forwarded-proto";
         let near = &["10.0.0.0/8"][..];
         let both = &["10.0.0.0/8", "192.0.2.1"][..];
-        // Trusted networks, peer, headers, and what is believed: an address, and whether it came by TLS.
-        type Case<'a> = (&'a [&'a str], &'a str, &'a [(&'static str, &'a str)], (&'a str, bool));
         let cases: [Case<'_>; 14] = [
             (&[], "10.0.0.1", &[(FOR, "203.0.113.5"), (PROTO, "https")], ("10.0.0.1", false)),
             (
