@@ -237,10 +237,13 @@ fn damage(store: &EmbeddedStore) -> Option<String> {
              'rowhouse check --add-checksums' with the data directory"
                 .to_owned(),
         ),
-        damaged => Some(format!(
-            "stored data is damaged in {damaged} places that requests have met: the log names the tables and \
-             queues; stop the server and run 'rowhouse check' with the data directory"
-        )),
+        damaged => {
+            let places = if damaged == 1 { "place" } else { "places" };
+            Some(format!(
+                "stored data is damaged in {damaged} {places} that requests have met: the log names the tables \
+                 and queues; stop the server and run 'rowhouse check' with the data directory"
+            ))
+        }
     }
 }
 

@@ -123,6 +123,7 @@ impl Directory {
         inspect(&path.join(DATABASE))?;
         let lock = lock(path)?;
         let directory = Self { path: path.to_owned(), _lock: Some(lock) };
+        directory.discard_unfinished()?;
         if !inspect(&directory.database())? {
             directory.create_database(durability)?;
         }
@@ -163,7 +164,6 @@ impl Directory {
 
     /// An empty file for a database in the making.
     pub(crate) fn begin_database(&self) -> Result<PathBuf, OpenError> {
-        self.discard_unfinished()?;
         let unfinished = self.path.join(UNFINISHED[0]);
         // SQLite gives the files beside the database the rights of the database.
         private().create_new(true).open(&unfinished).map_err(touched(&unfinished))?;

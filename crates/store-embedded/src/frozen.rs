@@ -10,7 +10,7 @@ use crate::log;
 use crate::queue;
 use crate::scan::{self, Role, Scans};
 use crate::schema::{self, Marks};
-use crate::store::{Shared, spawn};
+use crate::store::{About, Shared, spawn};
 use async_trait::async_trait;
 use rowhouse_store::{
     Account, AccountId, Changes, ChangesWanted, Conflict, Estimate, MessagePage, MessagePlace,
@@ -34,6 +34,7 @@ pub(crate) struct Frozen {
     queue_time: Timestamp,
     catalogue: Catalogue,
     scans: Arc<Scans>,
+    shared: Arc<Shared>,
 }
 
 impl Frozen {
@@ -47,15 +48,16 @@ impl Frozen {
         let catalogue = Catalogue::load(&conn)?;
         let scans = Arc::new(Scans::default());
         let queue_time = shared.queue_time.now();
-        let (work, shared) = (Arc::clone(&scans), Arc::clone(shared));
+        let (work, of_thread) = (Arc::clone(&scans), Arc::clone(shared));
         shared.frozen.fetch_add(1, Ordering::AcqRel);
         spawn("rowhouse-view", move || {
             // Who reads everything must not hold up who reads one thing.
             rowhouse_env::step_back();
-            let _thawed = Thaw(&shared.frozen);
-            scan::run(&conn, &shared, &work);
+            let _thawed = Thaw(&of_thread.frozen);
+            scan::run(&conn, &of_thread, &work);
         });
-        Ok(Self { place: marks.sequence, tick: marks.tick, queue_time, catalogue, scans })
+        let shared = Arc::clone(shared);
+        Ok(Self { place: marks.sequence, tick: marks.tick, queue_time, catalogue, scans, shared })
     }
 }
 
@@ -101,12 +103,13 @@ impl Snapshot for Frozen {
             return Err(StoreError::rejected(Conflict::IndexNotFound));
         }
         // What has expired is part of it: it may come back.
+        let id = table.id;
         let (table, now) = (Table { ttl: None, ..Table::clone(&table) }, self.tick);
         let read = move |conn: &_, _: &_, abandoned: &dyn Fn() -> bool| {
             scan::read(conn, &table, &scan, now, abandoned, Role::Alone)
                 .map_err(Fault::into_store_error)
         };
-        self.scans.ask(PAGES, read).await
+        self.shared.noticed(About::Table(id), self.scans.ask(PAGES, read).await)
     }
 
     async fn queues(&self, account: AccountId) -> Result<Vec<Arc<Queue>>, StoreError> {
@@ -128,7 +131,7 @@ impl Snapshot for Frozen {
             let page = queue::read::page(conn, queue, from, (limit, max_bytes), now);
             page.map_err(Fault::into_store_error)
         };
-        self.scans.ask(PAGES, read).await
+        self.shared.noticed(About::Queue(queue), self.scans.ask(PAGES, read).await)
     }
 
     async fn changes(&self, wanted: ChangesWanted) -> Result<Changes, StoreError> {

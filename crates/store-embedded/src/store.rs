@@ -464,7 +464,11 @@ impl Shared {
     }
 
     /// As [`Self::notice`], on the way of an error to whoever asked.
-    fn noticed<T>(&self, about: About, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(crate) fn noticed<T>(
+        &self,
+        about: About,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         result.inspect_err(|error| self.notice(about, error))
     }
 

@@ -1,7 +1,7 @@
 //! Data written by earlier releases opens, is all there, and can be written on.
 //!
 //! Each format that was released has a fixture, made by the release itself:
-//! `ROWHOUSE_WRITE_FIXTURE=format1 cargo test -p rowhouse-store-embedded --test upgrade -- --ignored`.
+//! `ROWHOUSE_WRITE_FIXTURE=format1 cargo test -p rowhouse-store-embedded --test it upgrade::write -- --ignored`.
 //! A fixture is never made again: what is in it is what users have.
 
 #[allow(dead_code, reason = "each test file uses some of it")]
@@ -14,7 +14,7 @@ use rowhouse_store::conformance::queued;
 use rowhouse_store::{
     Command, Condition, Index, IndexState, Placement, QueueId, Store, TableId, Ttl, Write,
 };
-use rowhouse_store_embedded::{EmbeddedStore, Options, check};
+use rowhouse_store_embedded::{EmbeddedStore, Options, add_checksums, check};
 use rowhouse_types::{
     EntityKey, KeyRange, Record, RecordBuilder, StoredPolicy, Timestamp, ValueRef,
 };
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const FORMATS: [&str; 3] = ["format1", "format2", "format3"];
-/// The first that has indexes, queues and entities that expire.
-const THIRD: &str = "format3";
+const FORMATS: [&str; 4] = ["format1", "format2", "format3", "format4"];
+/// Those that have indexes, queues and entities that expire.
+const THIRD: [&str; 2] = ["format3", "format4"];
 /// Longer than any fixture is tested.
 const CENTURY: Duration = Duration::from_hours(24 * 36_525);
 
@@ -202,7 +202,7 @@ async fn verify(store: &dyn Store, format: &str) -> TableId {
     assert_eq!(accounts[0].settings.get("s").map(AsRef::as_ref), Some(&b"v"[..]));
     let tables = store.tables(accounts[0].id, None, 10).await.expect("listed");
     let mut names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
-    if format == THIRD {
+    if THIRD.contains(&format) {
         assert_eq!(names.remove(0), "Fading");
     }
     assert_eq!(names, ["People", "Placed"], "{format}");
@@ -267,7 +267,7 @@ async fn every_format_opens() {
 
         let store = open(directory.path());
         let people = verify(&store, format).await;
-        if format == THIRD {
+        if THIRD.contains(&format) {
             verify_third(&store).await;
         }
         let kept = store.kept_changes().await.expect("read");
@@ -286,18 +286,50 @@ async fn every_format_opens() {
         let text = "text ".repeat(1000);
         queued::put(&store, jobs, &text).await;
         assert_eq!(queued::texts(&queued::take(&store, jobs, 9, 0).await), [text], "{format}");
-        if format == THIRD {
+        if THIRD.contains(&format) {
             go_on_with_queue(&store).await;
         }
         store.close().await.expect("closed");
 
         let after = check(directory.path(), &mut |_| {}).expect("it can be checked");
         assert_eq!((after.problems, after.entities), (Vec::new(), before.entities), "{format}");
-        let (queues, messages) = if format == THIRD { (2, 4) } else { (1, 1) };
+        let (queues, messages) = if THIRD.contains(&format) { (2, 4) } else { (1, 1) };
         let found = (after.indexes, after.queues, after.messages);
         assert_eq!(found, (2, queues, messages), "{format}");
         verify(&open(directory.path()), format).await;
+        let header = fs::read(&database).expect("read");
+        assert_eq!((header[20], header[63]), (8, 4), "{format}: its pages have checksums now");
     }
+}
+
+/// A start that is interrupted while it rewrites an older database leaves that as it was.
+#[tokio::test]
+async fn an_interrupted_rewrite_begins_again() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = directory.path().join("rowhouse.db");
+    fs::copy(fixture("format3"), &database).expect("the fixture is there");
+    fs::write(directory.path().join("rowhouse.db.new"), "half of a database").expect("written");
+    fs::write(directory.path().join("rowhouse.db.new-journal"), "and its journal")
+        .expect("written");
+    let store = open(directory.path());
+    assert!(store.is_verified());
+    verify(&store, "format3").await;
+    store.close().await.expect("closed");
+    assert!(!directory.path().join("rowhouse.db.new").exists());
+    assert!(!directory.path().join("rowhouse.db.new-journal").exists());
+    assert!(!add_checksums(directory.path()).expect("looked at"), "they are there");
+}
+
+/// What a start leaves as it is, because it is large, a command rewrites.
+#[tokio::test]
+async fn checksums_are_added_when_asked() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = directory.path().join("rowhouse.db");
+    fs::copy(fixture("format2"), &database).expect("the fixture is there");
+    assert!(add_checksums(directory.path()).expect("rewritten"));
+    let report = check(directory.path(), &mut |_| {}).expect("it can be checked");
+    assert_eq!(report.problems, Vec::<String>::new());
+    verify(&open(directory.path()), "format2").await;
 }
 
 #[tokio::test]

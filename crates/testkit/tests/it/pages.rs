@@ -9,9 +9,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Pages that are followed by the tests below.
-const FOLLOWED: [&str; 11] = [
+const FOLLOWED: [&str; 12] = [
     "backup.md",
     "commands.md",
+    "damage.md",
     "disk-full.md",
     "first-account.md",
     "install.md",
@@ -73,6 +74,11 @@ fn every_page_is_followed_or_has_a_reason() {
     let mut known: Vec<_> = FOLLOWED.into_iter().chain(OTHERS.map(|(page, _)| page)).collect();
     known.sort_unstable();
     assert_eq!(found, known);
+}
+
+#[test]
+fn damage() {
+    follow("damage.md", &mut Terminal::new());
 }
 
 #[test]
