@@ -126,7 +126,8 @@ pub(crate) async fn create_account(
         "UPDATE rowhouse.catalogue SET last_account = last_account + 1 RETURNING last_account";
     let row = session.row(sql, &[]).await?;
     let id: i64 = row.map_or(0, |row| row.get(0));
-    let sql = "INSERT INTO rowhouse.accounts VALUES ($1, $2, $3, $4, $5, 1) ON CONFLICT (name) DO NOTHING";
+    let sql = "INSERT INTO rowhouse.accounts (id, name, created, key1, key2, version, keys_digest)
+        VALUES ($1, $2, $3, $4, $5, 1, sha256($4::bytea || $5::bytea)) ON CONFLICT (name) DO NOTHING";
     let [key1, key2] = &new.keys;
     let created = ticks(now);
     let done =
@@ -158,7 +159,10 @@ pub(crate) async fn set_account_keys(
     [key1, key2]: &[Box<[u8]>; 2],
 ) -> Result<(), Fault> {
     next_version(session, account, Some(version)).await?;
-    let sql = "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3 WHERE id = $1";
+    // The digest says that this server has compared: without it the database refuses other keys.
+    let sql = "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3,
+            keys_digest = sha256($2::bytea || $3::bytea)
+        WHERE id = $1";
     session.execute(sql, &[&i64::from(account.0), &&**key1, &&**key2]).await?;
     Ok(())
 }

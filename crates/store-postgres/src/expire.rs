@@ -46,22 +46,23 @@ const INTERVAL_MAX: Duration = Duration::from_hours(1);
 
 const SET: &str = "UPDATE rowhouse.tables SET ttl = $2, ttl_property = $3
     WHERE tid = $1 AND dropped IS NULL";
-const START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due)
-    VALUES ($1, now() + $2 * interval '1 ms')
+// Every statement that changes a row raises `turn`: a trigger keeps servers that do not from removing anything.
+const START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due, turn)
+    VALUES ($1, now() + $2 * interval '1 ms', 1)
     ON CONFLICT (tid) DO UPDATE SET due = excluded.due, pass = x.pass + 1, place_kp = '', place_rest = '',
-        earliest = NULL, took_ms = 0";
+        earliest = NULL, took_ms = 0, turn = x.turn + 1";
 const STOP: &str = "DELETE FROM rowhouse.expiring WHERE tid = $1";
 /// Whoever takes a table has ten seconds for a step.
-const TAKE: &str = "UPDATE rowhouse.expiring SET due = now() + interval '10 s'
+const TAKE: &str = "UPDATE rowhouse.expiring SET due = now() + interval '10 s', turn = turn + 1
     WHERE tid = (SELECT x.tid FROM rowhouse.expiring x WHERE x.due <= now()
                  ORDER BY x.due LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING tid, pass, place_kp, place_rest, earliest, took_ms";
 const GO_ON: &str = "UPDATE rowhouse.expiring
-    SET due = now(), place_kp = $3, place_rest = $4, earliest = $5, took_ms = $6
+    SET due = now(), place_kp = $3, place_rest = $4, earliest = $5, took_ms = $6, turn = turn + 1
     WHERE tid = $1 AND pass = $2";
 const FINISH: &str = "UPDATE rowhouse.expiring
     SET due = now() + $3 * interval '1 ms', pass = pass + 1, place_kp = '', place_rest = '',
-        earliest = NULL, took_ms = 0
+        earliest = NULL, took_ms = 0, turn = turn + 1
     WHERE tid = $1 AND pass = $2";
 const ACCOUNT: &str = "SELECT a.name FROM rowhouse.accounts a WHERE a.id = $1";
 const FORGET: &str = "DELETE FROM rowhouse.expiring WHERE tid = $1 AND pass = $2";

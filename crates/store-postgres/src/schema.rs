@@ -5,7 +5,7 @@ use crate::options::OpenError;
 use crate::pool::Session;
 
 /// What turns schema n into n + 1, at index n. What was released never changes.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0001.sql"),
     include_str!("../migrations/0002.sql"),
     include_str!("../migrations/0003.sql"),
@@ -13,6 +13,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../migrations/0005.sql"),
     include_str!("../migrations/0006.sql"),
     include_str!("../migrations/0007.sql"),
+    include_str!("../migrations/0008.sql"),
 ];
 /// What spreads the entities over the nodes of a Citus cluster and puts the catalogue onto each of them.
 const DISTRIBUTE: &str = include_str!("../migrations/citus.sql");

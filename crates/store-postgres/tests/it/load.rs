@@ -130,7 +130,8 @@ fn a_database_of_an_older_schema_is_brought_up_to_date() {
         let back =
             "DROP TABLE rowhouse.queues, rowhouse.messages; DROP FUNCTION rowhouse.live_queue, rowhouse.clock;
             ALTER TABLE rowhouse.catalogue DROP COLUMN last_queue;
-            DROP TABLE rowhouse.expiring;
+            DROP TABLE rowhouse.expiring; DROP FUNCTION rowhouse.expiring_by_old_server;
+            ALTER TABLE rowhouse.accounts DROP COLUMN keys_digest;
             ALTER TABLE rowhouse.tables DROP COLUMN ttl, DROP COLUMN ttl_property;
             DROP TABLE rowhouse.indexes, rowhouse.index_entries; DROP FUNCTION rowhouse.keeping;
             ALTER TABLE rowhouse.tables DROP COLUMN indexing;

@@ -8,8 +8,8 @@ use crate::common::{
 };
 use rowhouse_env::{Clock, SimulatedClock, SystemClock, SystemRandom};
 use rowhouse_store::{
-    AccountId, Batch, Command, Condition, Conflict, NewAccount, Page, Placement, Store, TableId,
-    Ttl, Write,
+    Account, AccountId, Batch, Command, Condition, Conflict, NewAccount, Page, Placement, Store,
+    TableId, Ttl, Write,
 };
 use rowhouse_store_postgres::{OpenError, Options, PostgresReplica, PostgresStore};
 use rowhouse_testkit::TestPostgres;
@@ -843,5 +843,114 @@ fn a_database_without_timestamps_is_not_ready() {
         assert!(refused.expect_err("nothing is written").to_string().contains("last Timestamp"));
         let other = open(&url).await;
         assert!(other.ready().expect_err("nor there").to_string().contains("last Timestamp"));
+    });
+}
+
+/// A connection that runs the statements of an older server.
+async fn old_server(url: &str) -> tokio_postgres::Client {
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("the database answers");
+    tokio::spawn(connection);
+    client
+}
+
+/// The statement of commit e1fc941 writes both keys as that server had read them, whatever has become of them since.
+#[test]
+fn an_older_server_cannot_undo_a_rotation() {
+    const OLD: &str =
+        "UPDATE rowhouse.accounts SET key1 = $2, key2 = $3, version = version + 1 WHERE id = $1";
+    const OLD_CREATE: &str = "INSERT INTO rowhouse.accounts VALUES ($1, $2, $3, $4, $5, 1) ON CONFLICT (name) DO NOTHING";
+    const OLD_SETTING: &str = "UPDATE rowhouse.accounts SET version = version + 1 WHERE id = $1";
+    common::run(async {
+        let url = new_database();
+        let store = open(&url).await;
+        let old = old_server(&url).await;
+        let created = 639_305_133_345_663_008_i64;
+        let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
+            &[&99_i64, &"ofold", &created, &&b"1"[..], &&b"2"[..]];
+        old.execute(OLD_CREATE, values).await.expect("an older server creates accounts");
+        let of_new = account(&*store).await;
+        for id in [of_new, AccountId(99)] {
+            let found = async || {
+                let all = store.accounts().await.expect("they are listed");
+                Account::clone(all.iter().find(|account| account.id == id).expect("it is there"))
+            };
+            let before = found().await;
+            let rotated = [Box::from(*b"rotated"), before.keys[1].clone()];
+            let done = store.set_account_keys(id, before.version, rotated.clone()).await;
+            done.expect("a new server compares");
+            let number = i64::from(id.0);
+            let error = old
+                .execute(OLD, &[&number, &&*before.keys[0], &&b"other"[..]])
+                .await
+                .expect_err("the key that was rotated away would be valid again");
+            assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION));
+            old.execute(OLD_SETTING, &[&number]).await.expect("settings are taken");
+            let after = found().await;
+            assert_eq!((after.keys, after.version), (rotated.clone(), before.version + 2));
+            let again = [rotated[0].clone(), Box::from(*b"again")];
+            let done = store.set_account_keys(id, after.version, again.clone()).await;
+            done.expect("new servers go on");
+            assert_eq!(found().await.keys, again);
+        }
+    });
+}
+
+/// The statements of commit e1fc941 that begin to remove what has expired by the server's own clock.
+#[test]
+fn an_older_server_removes_nothing() {
+    const OLD_START: &str = "INSERT INTO rowhouse.expiring AS x (tid, due) VALUES ($1, now())
+    ON CONFLICT (tid) DO UPDATE SET due = now(), pass = x.pass + 1, place_kp = '', place_rest = '',
+        earliest = NULL, took_ms = 0";
+    const OLD_TAKE: &str = "UPDATE rowhouse.expiring SET due = now() + interval '10 s'
+    WHERE tid = (SELECT x.tid FROM rowhouse.expiring x WHERE x.due <= now()
+                 ORDER BY x.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING tid, pass, place_kp, place_rest, earliest, took_ms";
+    const OLD_GO_ON: &str = "UPDATE rowhouse.expiring
+    SET due = now(), place_kp = $3, place_rest = $4, earliest = $5, took_ms = $6
+    WHERE tid = $1 AND pass = $2";
+    const OLD_FINISH: &str = "UPDATE rowhouse.expiring
+    SET due = now() + $3 * interval '1 ms', pass = pass + 1, place_kp = '', place_rest = '',
+        earliest = NULL, took_ms = 0
+    WHERE tid = $1 AND pass = $2";
+    const WAITS: &str = "SELECT extract(epoch FROM due - now())::float8, pass
+    FROM rowhouse.expiring WHERE tid = $1";
+    common::run(async {
+        let url = new_database();
+        // Its own clock is wrong, so it leaves the removal to others: here to nobody.
+        let store = open_at(&url, Skewed(-14 * 60)).await;
+        let old = old_server(&url).await;
+        let waits = async |tid: i64| {
+            let row = old.query_one(WAITS, &[&tid]).await.expect("it is there");
+            (row.get::<_, f64>(0), row.get::<_, i64>(1))
+        };
+        let within = |seconds: f64, least: f64| (least - 30.0..=least + 1.0).contains(&seconds);
+
+        let table = table(&*store).await;
+        let tid = i64::try_from(table.0).expect("it is small");
+        let ttl = Ttl { property: None, after: Duration::from_mins(10) };
+        store.set_ttl(table, Some(ttl)).await.expect("it can be set");
+        old.batch_execute("UPDATE rowhouse.expiring SET due = now(), turn = turn + 1")
+            .await
+            .expect("it is due");
+        assert!(old.query(OLD_TAKE, &[]).await.expect("it runs").is_empty(), "it would remove");
+        // A step that was under way during the upgrade.
+        let gone_on = old
+            .execute(OLD_GO_ON, &[&tid, &0_i64, &&b""[..], &&b""[..], &None::<i64>, &0_i64])
+            .await;
+        assert_eq!(gone_on.expect("it runs"), 0);
+        assert!(waits(tid).await.0 <= 0.0, "a new server may take it");
+
+        // The grace period of a minute, for a table that has a TTL and one that had none.
+        for tid in [tid, 77] {
+            old.execute(OLD_START, &[&tid]).await.expect("an older server sets a TTL");
+            let (due, _) = waits(tid).await;
+            assert!(within(due, 60.0), "{due} s");
+        }
+        let (_, pass) = waits(tid).await;
+        assert_eq!(pass, 1, "what a server notes for the setting before does nothing");
+        old.execute(OLD_FINISH, &[&tid, &pass, &3_600_000_f64]).await.expect("it runs");
+        let (due, pass) = waits(tid).await;
+        assert!(within(due, 3600.0) && pass == 2, "{due} s, pass {pass}");
     });
 }
