@@ -83,7 +83,7 @@ fn find(mut log: impl Read) -> io::Result<Option<Damage>> {
     }
     // The first frame that SQLite would stop at.
     let mut wrong = (!is_header_right).then_some(0);
-    // A transaction has ended behind that frame.
+    // A transaction has ended behind that frame, with the frame before the one that is looked at.
     let mut has_ended = false;
     let mut frame = vec![0; FRAME_BYTES];
     for number in 1_u32.. {
@@ -108,9 +108,9 @@ fn find(mut log: impl Read) -> io::Result<Option<Damage>> {
             None => wrong = Some(number),
             // A frame that is right, of a later transaction.
             Some(wrong) if is_linked && has_ended => return Ok(Some(Damage::Frame(wrong))),
-            // Only a frame that is right says that its transaction was complete.
-            Some(_) if is_linked => has_ended = field(&frame, 4) != 0,
-            Some(_) => {}
+            // Only a frame that is right says that its transaction was complete. One that does not go on from it was there
+            // before: of a transaction that was given up.
+            Some(_) => has_ended = is_linked && field(&frame, 4) != 0,
         }
     }
     Ok(None)
@@ -217,5 +217,49 @@ mod tests {
             zeros.resize(log.len(), 0);
             assert_eq!(found(&zeros), None, "zeros from {length} on");
         }
+    }
+
+    /// Frames of a log as SQLite writes them: each goes on from the one before it.
+    fn written(from: &[u8], commits: &[bool], fill: u8) -> Vec<u8> {
+        let mut log = from.to_vec();
+        for (number, commit) in (1..).zip(commits) {
+            let seed = if log.len() == HEADER_BYTES { 24 } else { log.len() - FRAME_BYTES + 16 };
+            let sums = (field(&log, seed), field(&log, seed + 4));
+            let mut frame = vec![fill; FRAME_BYTES];
+            frame[..4].copy_from_slice(&u32::to_be_bytes(number));
+            frame[4..8].copy_from_slice(&u32::to_be_bytes(u32::from(*commit)));
+            frame[8..16].copy_from_slice(&log[16..24]);
+            let mut chain = Chain { sums, big_endian: false };
+            chain.add(&frame[..8]);
+            chain.add(&frame[FRAME_HEADER_BYTES..]);
+            frame[16..20].copy_from_slice(&chain.sums.0.to_be_bytes());
+            frame[20..24].copy_from_slice(&chain.sums.1.to_be_bytes());
+            log.extend(frame);
+        }
+        log
+    }
+
+    /// What transactions leave behind that were given up, or cut off by a power cut, is overwritten by shorter ones. What still
+    /// shows of it is no damage.
+    #[test]
+    fn leftovers_are_not_damage() {
+        let header = &left_behind(1)[..HEADER_BYTES];
+        let first = written(header, &[true], 1);
+        assert_eq!(found(&written(&first, &[false, true, true], 2)), None);
+        let given_up = written(&first, &[false; 12], 3);
+        let mut cut_off = written(&first, &[false, false, false, false, true], 4);
+        assert_eq!(found(&cut_off), None);
+        cut_off.extend(&given_up[cut_off.len()..]);
+        assert_eq!(found(&cut_off), None);
+        // The page of its second frame was not written: nothing of it counts.
+        cut_off[first.len() + FRAME_BYTES + 100] ^= 1;
+        assert_eq!(found(&cut_off), None);
+        // The next one is shorter.
+        let mut next = written(&first, &[true], 5);
+        next.extend(&cut_off[next.len()..]);
+        assert_eq!(found(&next), None);
+        let mut longer = written(&first, &[false, true], 6);
+        longer.extend(&cut_off[longer.len()..]);
+        assert_eq!(found(&longer), None);
     }
 }
