@@ -133,7 +133,7 @@ impl Committer {
             }
             Err(Stopped::Damaged(what)) => self.become_wary(&what, replies),
             Err(Stopped::Sqlite(error)) => {
-                let is_full = is_full(&error);
+                let is_full = self.is_full(&error);
                 if !is_full {
                     self.shared.fail(&format!("a write to the database failed: {error}"));
                 }
@@ -198,11 +198,22 @@ impl Committer {
             Err(error) => {
                 let _ = self.conn.execute_batch("ROLLBACK");
                 let is_held = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
-                if !(is_held || is_full(&error)) || !self.conn.is_autocommit() {
+                if !(is_held || self.is_full(&error)) || !self.conn.is_autocommit() {
                     self.shared.fail(&format!("a write to the database failed: {error}"));
                 }
                 false
             }
+        }
+    }
+
+    /// Whether the operating system refused to take what was written for want of room. An fsync that fails says something
+    /// else. SQLite reports an exceeded quota as any failed write, so another write shows whether that was the reason.
+    fn is_full(&self, error: &rusqlite::Error) -> bool {
+        match error.sqlite_error().map(|error| error.extended_code) {
+            // The index of the log could not grow, which is not even a file that must last.
+            Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => true,
+            Some(rusqlite::ffi::SQLITE_IOERR_WRITE) => room::is_used_up(self.shared.database()),
+            _ => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
         }
     }
 
@@ -497,14 +508,6 @@ impl Committer {
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
-}
-
-/// Whether the operating system refused to take what was written for want of room. An fsync that fails says something else.
-fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
-        // The index of the log could not grow, which is not even a file that must last.
-        || error.sqlite_error().map(|error| error.extended_code)
-            == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// Whether a command may have to remove other entities that have expired.

@@ -22,7 +22,7 @@ const CHUNK: usize = 64 * 1024;
 
 /// Returns when writes are taken again, or never will be.
 pub(crate) fn wait(shared: &Arc<Shared>) {
-    let directory = shared.database().parent().unwrap_or_else(|| Path::new("."));
+    let directory = directory_of(shared.database());
     while shared.health.is_full() {
         let tried = Instant::now();
         while tried.elapsed() < TRY_EVERY {
@@ -42,6 +42,17 @@ pub(crate) fn wait(shared: &Arc<Shared>) {
             Err(Refused::Closed) => return,
         }
     }
+}
+
+/// Whether a file next to the database cannot be written because the disk is full or a quota is exceeded.
+pub(crate) fn is_used_up(database: &Path) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    let tried = try_to_write(directory_of(database));
+    tried.is_err_and(|error| matches!(error.kind(), QuotaExceeded | StorageFull))
+}
+
+fn directory_of(database: &Path) -> &Path {
+    database.parent().unwrap_or_else(|| Path::new("."))
 }
 
 /// Writes as much as the store should have room for, and removes it.
