@@ -65,9 +65,10 @@ pub fn parse_resource(raw_path: &str) -> Result<Resource, ResourceError> {
         return Ok(Resource::Count(name.to_owned()));
     }
     // A client that was given the address of a table as that of the service appends a second segment. Azure goes by the
-    // first when it writes.
+    // first when it writes. Slashes alone are nothing below: the SDK sends `a//` for a table of that name, and Azure refuses
+    // the name.
     let (path, below) = match path.split_once('/') {
-        Some((first, rest)) if !first.contains('(') => (first, !rest.is_empty()),
+        Some((first, rest)) if !first.contains('(') => (first, !rest.chars().all(|c| c == '/')),
         _ => (path, false),
     };
     let (name, predicate) = match path.split_once('(') {
@@ -188,6 +189,7 @@ mod tests {
             ("/people", Resource::Entities("people".into())),
             ("/people()", Resource::Entities("people".into())),
             ("/people/", Resource::Entities("people".into())),
+            ("/people//", Resource::Entities("people".into())),
             ("/people/people", Resource::Below("people".into())),
             ("/people/Tables('x')", Resource::Below("people".into())),
             ("/people//(PartitionKey='a',RowKey='b')", Resource::Below("people".into())),
