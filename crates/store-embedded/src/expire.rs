@@ -42,6 +42,7 @@ pub(crate) struct Expiring {
     pass: Option<Pass>,
     /// How long a table is left alone after its TTL was set.
     grace: Duration,
+    removed: Removed,
 }
 
 /// How far a table is looked through.
@@ -53,8 +54,38 @@ struct Pass {
     earliest: Option<Timestamp>,
     /// How long looking, removing and the pauses took so far.
     took: Duration,
-    /// Entities that are gone.
-    removed: u64,
+}
+
+/// How many entities were removed from each table and not reported yet: of what account, which table. Kept apart from the
+/// pass, and reported when it is dropped: a new TTL ends a pass, closing the store ends the thread.
+#[derive(Debug, Default)]
+struct Removed(BTreeMap<TableId, (String, String, u64)>);
+
+impl Removed {
+    fn add(&mut self, catalogue: &Catalogue, table: TableId, gone: u64) {
+        if let Some((_, _, removed)) = self.0.get_mut(&table) {
+            *removed += gone;
+        } else if let Some(found) = catalogue.table_by_id(table) {
+            let account = catalogue.account_by_id(found.account);
+            let account = account.map_or_else(String::new, |account| account.name.as_str().into());
+            self.0.insert(table, (account, found.name.as_str().to_owned(), gone));
+        }
+    }
+
+    /// A line in the log about what was removed from a table.
+    fn report(&mut self, table: TableId) {
+        if let Some((account, table, removed)) = self.0.remove(&table) {
+            tracing::info!(account, table, removed, "expired entities were removed");
+        }
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        for table in self.0.keys().copied().collect::<Vec<_>>() {
+            self.report(table);
+        }
+    }
 }
 
 /// What a step found.
@@ -69,7 +100,8 @@ impl Expiring {
     pub(crate) fn new(catalogue: &Catalogue, grace: Duration) -> Self {
         let due = Instant::now() + grace;
         let expiring = catalogue.all_tables().filter(|table| table.ttl.is_some());
-        Self { due: expiring.map(|table| (table.id, due)).collect(), pass: None, grace }
+        let due = expiring.map(|table| (table.id, due)).collect();
+        Self { due, pass: None, grace, removed: Removed::default() }
     }
 
     /// The TTL of the table was set: it is looked through from its beginning, after the grace period.
@@ -94,7 +126,7 @@ impl Expiring {
         let (table, _) =
             self.due.iter().filter(|(_, due)| **due <= now).min_by_key(|(_, due)| **due)?;
         let (table, place) = (*table, Position::min());
-        Some(Pass { table, place, earliest: None, took: Duration::ZERO, removed: 0 })
+        Some(Pass { table, place, earliest: None, took: Duration::ZERO })
     }
 }
 
@@ -105,6 +137,7 @@ impl Sweeper {
         let table = pass.table;
         let Some(ttl) = self.ttl_of(table) else {
             self.expiring.due.remove(&table);
+            self.expiring.removed.report(table);
             return Ok(false);
         };
         let began = Instant::now();
@@ -122,9 +155,8 @@ impl Sweeper {
         // None if the entities expire otherwise by now: then everything is looked at again.
         if let Some(mut pass) = self.expiring.pass.take() {
             pass.took += began.elapsed();
-            pass.removed += removed;
             if looked.finished {
-                self.report(&pass);
+                self.expiring.removed.report(table);
                 let wait = self.interval(&pass);
                 self.expiring.due.insert(table, Instant::now() + wait);
             } else {
@@ -132,20 +164,6 @@ impl Sweeper {
             }
         }
         Ok(0 < removed)
-    }
-
-    /// A line in the log about a pass that removed something.
-    fn report(&self, pass: &Pass) {
-        let catalogue = self.shared.catalogue.load();
-        if let (1.., Some(table)) = (pass.removed, catalogue.table_by_id(pass.table)) {
-            let account = catalogue.account_by_id(table.account);
-            tracing::info!(
-                account = account.map(|account| account.name.as_str()),
-                table = table.name.as_str(),
-                removed = pass.removed,
-                "expired entities were removed"
-            );
-        }
     }
 
     fn ttl_of(&self, table: TableId) -> Option<Ttl> {
@@ -209,7 +227,9 @@ impl Sweeper {
                 self.wait_for_calm(Duration::MAX)?;
                 match self.commit(table, &batch)? {
                     Ok(()) => {
-                        removed += batch.len() as u64;
+                        let gone = batch.len() as u64;
+                        self.expiring.removed.add(&self.shared.catalogue.load(), table, gone);
+                        removed += gone;
                         break;
                     }
                     Err(Some(index)) => drop(batch.remove(index)),

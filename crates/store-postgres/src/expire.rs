@@ -181,8 +181,7 @@ impl Expirer {
         let looked = look(&session, pass.table, ttl, &pass.place, now).await?;
         pass.took += began.elapsed();
         pass.earliest = [pass.earliest, looked.earliest].into_iter().flatten().min();
-        let gone = self.remove(&session, looked.expired, now).await?;
-        removed.add(&session, table, gone).await?;
+        self.remove(&session, table, looked.expired, now, removed).await?;
         let took = i64::try_from(pass.took.as_millis()).unwrap_or(i64::MAX);
         if let (false, Some((prefix, rest))) = (looked.finished, looked.last) {
             let values: crate::pool::Values<'_> =
@@ -204,32 +203,39 @@ impl Expirer {
         }
         let session = self.nodes.first().session().await?;
         let known = catalogue::table_of(&session, TableId(table.unsigned_abs())).await?;
-        let Some(ttl) = known.as_ref().and_then(|known| known.table.ttl.as_ref()) else {
+        let Some((found, ttl)) =
+            known.as_ref().and_then(|known| Some((&known.table, known.table.ttl.as_ref()?)))
+        else {
             return Ok(false);
         };
-        let (mut place, mut removed) = ((Vec::new(), Vec::new()), false);
+        let (mut place, mut had_expired) = ((Vec::new(), Vec::new()), false);
+        let mut removed = Removed::default();
         loop {
             let now = self.now(&session).await?;
             let looked = look(&session, table, ttl, &place, now).await?;
-            removed |= !looked.expired.is_empty();
-            self.remove(&session, looked.expired, now).await?;
+            had_expired |= !looked.expired.is_empty();
+            self.remove(&session, found, looked.expired, now, &mut removed).await?;
             match looked.last {
                 Some(last) if !looked.finished => place = last,
-                _ => return Ok(removed),
+                _ => return Ok(had_expired),
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// In small transactions, except those that are there again; returns how many are gone. On a cluster each
-    /// transaction stays in one partition's home.
+    /// In small transactions, except those that are there again. On a cluster each transaction stays in one partition's
+    /// home.
     async fn remove(
         &self,
         session: &Session,
+        table: &Table,
         mut expired: Vec<Located>,
         now: Timestamp,
-    ) -> Result<usize, Fault> {
-        let mut gone = 0;
+        removed: &mut Removed,
+    ) -> Result<(), Fault> {
+        if !expired.is_empty() {
+            removed.begin(session, table).await?;
+        }
         expired.sort_by(|a, b| (a.partition, &a.key).cmp(&(b.partition, &b.key)));
         let cluster = self.nodes.is_cluster();
         while let Some(first) = expired.first() {
@@ -237,9 +243,10 @@ impl Expirer {
             let alike = |located: &&Located| !cluster || located.partition == home;
             let count = expired.iter().take(BATCH).take_while(alike).count();
             let rest = expired.split_off(count);
-            gone += self.remove_batch(session, std::mem::replace(&mut expired, rest), now).await?;
+            let batch = std::mem::replace(&mut expired, rest);
+            removed.add(table.id, self.remove_batch(session, batch, now).await?);
         }
-        Ok(gone)
+        Ok(())
     }
 
     async fn remove_batch(
@@ -269,29 +276,33 @@ impl Expirer {
     }
 }
 
-/// How many entities this server removed from each table, and did not report yet: of what account, which table.
+/// How many entities this server removed from each table, and did not report yet: of what account, which table. What is
+/// left is reported when it is dropped: a step that fails and a server that stops have removed some, too.
 #[derive(Debug, Default)]
 struct Removed(BTreeMap<TableId, (String, String, usize)>);
 
 impl Removed {
-    async fn add(&mut self, session: &Session, table: &Table, gone: usize) -> Result<(), Fault> {
-        if gone == 0 {
-            return Ok(());
-        }
-        if let Some((_, _, count)) = self.0.get_mut(&table.id) {
-            *count += gone;
+    /// Before the first removal: what was removed can then be counted whatever the database answers.
+    async fn begin(&mut self, session: &Session, table: &Table) -> Result<(), Fault> {
+        if self.0.contains_key(&table.id) {
             return Ok(());
         }
         let account = i64::from(table.account.0);
         let row = session.row(ACCOUNT, &[&account]).await?;
         let account = row.map_or_else(String::new, |row| row.get(0));
-        self.0.insert(table.id, (account, table.name.as_str().to_owned(), gone));
+        self.0.insert(table.id, (account, table.name.as_str().to_owned(), 0));
         Ok(())
+    }
+
+    fn add(&mut self, table: TableId, gone: usize) {
+        if let Some((_, _, count)) = self.0.get_mut(&table) {
+            *count += gone;
+        }
     }
 
     /// A line in the log about a pass that removed something.
     fn report(&mut self, table: TableId) {
-        if let Some((account, table, removed)) = self.0.remove(&table) {
+        if let Some((account, table, removed @ 1..)) = self.0.remove(&table) {
             tracing::info!(account, table, removed, "expired entities were removed");
         }
     }
@@ -300,6 +311,12 @@ impl Removed {
         for table in self.0.keys().copied().collect::<Vec<_>>() {
             self.report(table);
         }
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        self.report_all();
     }
 }
 

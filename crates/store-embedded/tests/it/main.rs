@@ -6,6 +6,7 @@ mod common;
 mod conformance;
 mod damage;
 mod directory;
+mod expire;
 mod full_disk;
 mod kill;
 mod upgrade;

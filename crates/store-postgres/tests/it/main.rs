@@ -12,6 +12,7 @@ mod common;
 mod conformance;
 mod direct;
 mod estimate;
+mod expire;
 mod faults;
 mod filters;
 mod indexes;
