@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::index;
 use crate::pool::Session;
 use crate::queue;
+use crate::quota::Quota;
 use rowhouse_store::{
     Account, AccountId, Conflict, Index, IndexId, NewAccount, Placement, Table, TableId, Ttl,
 };
@@ -259,13 +260,18 @@ pub(crate) async fn create_table(
 /// nobody else creates one meanwhile; the transaction takes the table back.
 pub(crate) async fn check_tables(
     session: &Session,
-    account: AccountId,
+    created: &Table,
     most: u64,
+    quota: &Quota,
 ) -> Result<(), Fault> {
-    let Ok(most) = i64::try_from(most) else { return Ok(()) };
+    let (account, latest) = (created.account, created.id.0);
+    if most == u64::MAX || quota.is_met(account, latest, most) {
+        return Ok(());
+    }
     let sql = "SELECT count(*) FROM rowhouse.tables WHERE account = $1 AND dropped IS NULL";
     let row = session.row(sql, &[&i64::from(account.0)]).await?;
-    let count: i64 = row.map_or(0, |row| row.get(0));
+    let count = row.map_or(0, |row| row.get::<_, i64>(0).unsigned_abs());
+    quota.note(account, latest, count);
     if count <= most { Ok(()) } else { Err(Conflict::TooManyTables.into()) }
 }
 

@@ -31,6 +31,7 @@ mod options;
 mod pool;
 mod props;
 mod queue;
+mod quota;
 mod reader;
 mod replica;
 mod rights;

@@ -17,6 +17,7 @@ use crate::pool::{self, Pool, Session};
 use crate::queue::floor::Floors;
 use crate::queue::write::Context;
 use crate::queue::{self, Now};
+use crate::quota::Quota;
 use crate::reader::{Reader, within};
 use crate::ticks::Tick;
 use crate::time::ExpiryTime;
@@ -58,6 +59,8 @@ pub struct PostgresStore {
     queue_clock: QueueClock,
     ttl_grace: Duration,
     floors: Floors,
+    table_quota: Quota,
+    queue_quota: Quota,
     /// Keeps others off the database.
     alone: Option<Arc<Alone>>,
     /// Held shared by whatever writes, and alone by closing.
@@ -172,6 +175,8 @@ impl PostgresStore {
             queue_clock,
             ttl_grace,
             floors: Floors::new(write_within),
+            table_quota: Quota::default(),
+            queue_quota: Quota::default(),
             alone,
             open: RwLock::new(()),
             background: Mutex::new(background),
@@ -538,11 +543,11 @@ impl Store for PostgresStore {
         policies: Vec<StoredPolicy>,
         most: u64,
     ) -> Result<Arc<Table>, StoreError> {
-        let now = self.reader.time.now();
+        let (now, quota) = (self.reader.time.now(), &self.table_quota);
         let create = |session: Arc<Session>| async move {
             let table =
                 catalogue::create_table(&session, account, name, &placement, policies, now).await?;
-            catalogue::check_tables(&session, account, most).await?;
+            catalogue::check_tables(&session, &table, most, quota).await?;
             Ok(table)
         };
         self.change(create).await.map(Arc::new)
@@ -650,10 +655,10 @@ impl Store for PostgresStore {
         metadata: Metadata,
         most: u64,
     ) -> Result<Arc<Queue>, StoreError> {
-        let now = self.reader.time.now();
+        let (now, quota) = (self.reader.time.now(), &self.queue_quota);
         let create = |session: Arc<Session>| async move {
             let queue = queue::catalogue::create(&session, account, name, metadata, now).await?;
-            queue::catalogue::check_queues(&session, account, most).await?;
+            queue::catalogue::check_queues(&session, &queue, most, quota).await?;
             Ok(queue)
         };
         self.change(create).await.map(Arc::new)

@@ -5,6 +5,7 @@ use crate::catalogue::{Policies, account_id, read_policies};
 use crate::fault::Fault;
 use crate::pool::Session;
 use crate::props::{escaped, unescaped};
+use crate::quota::Quota;
 use rowhouse_store::{AccountId, Conflict, Metadata, Queue, QueueId};
 use rowhouse_types::{QueueName, StoredPolicy, Timestamp};
 use std::borrow::Cow;
@@ -70,13 +71,18 @@ pub(crate) async fn create(
 /// Refuses the queue that was created last if the account has more than it may have now, as `catalogue::check_tables` does.
 pub(crate) async fn check_queues(
     session: &Session,
-    account: AccountId,
+    created: &Queue,
     most: u64,
+    quota: &Quota,
 ) -> Result<(), Fault> {
-    let Ok(most) = i64::try_from(most) else { return Ok(()) };
+    let (account, latest) = (created.account, created.id.0);
+    if most == u64::MAX || quota.is_met(account, latest, most) {
+        return Ok(());
+    }
     let sql = "SELECT count(*) FROM rowhouse.queues WHERE account = $1 AND dropped IS NULL";
     let row = session.row(sql, &[&i64::from(account.0)]).await?;
-    let count: i64 = row.map_or(0, |row| row.get(0));
+    let count = row.map_or(0, |row| row.get::<_, i64>(0).unsigned_abs());
+    quota.note(account, latest, count);
     if count <= most { Ok(()) } else { Err(Conflict::TooManyQueues.into()) }
 }
 

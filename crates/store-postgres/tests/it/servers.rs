@@ -954,3 +954,55 @@ fn an_older_server_removes_nothing() {
         assert!(within(due, 3600.0) && pass == 2, "{due} s, pass {pass}");
     });
 }
+
+/// Every change of the catalogue waits for a count of an account's tables, so a server remembers it.
+#[test]
+fn tables_and_queues_are_not_counted_for_each_new_one() {
+    // A scan of the whole table or of an index, whichever the planner likes; what one row takes is far less.
+    const READ: &str = "SELECT sum(seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_user_tables
+        WHERE schemaname = 'rowhouse' AND relname IN ('tables', 'queues')";
+    const MANY: &str = "INSERT INTO rowhouse.tables (tid, account, folded, name, created)
+            SELECT n, 1, 'table' || n, 'Table' || n, 0 FROM generate_series(1001, 3000) n;
+        INSERT INTO rowhouse.queues (qid, account, name, created)
+            SELECT n, 1, 'queue-' || n, 0 FROM generate_series(1001, 3000) n;
+        UPDATE rowhouse.catalogue SET last_table = 3000, last_queue = 3000; ANALYZE";
+    const CREATED: i64 = 20;
+    common::run(async {
+        let url = new_database();
+        let stores = [open(&url).await, open(&url).await];
+        let account = account(&*stores[0]).await;
+        TestPostgres::shared().execute(database(&url), MANY);
+        let rows = || -> i64 {
+            TestPostgres::shared().execute(database(&url), READ).trim().parse().expect("a number")
+        };
+        let before = rows();
+        for n in 0..CREATED {
+            let store = &stores[usize::try_from(n % 2).expect("0 or 1")];
+            let (table, placement) = (name(&format!("New{n}")), Placement::default());
+            let policies = Vec::new();
+            let made =
+                store.create_table_with_policies(account, &table, placement, policies, 2020).await;
+            made.expect("it may have as many");
+            let queue = format!("new-{n}").parse().expect("a name");
+            let made = store.create_queue_within(account, &queue, Vec::new(), 2020).await;
+            made.expect("it may have as many");
+        }
+        let (table, queue) = (name("TooMany"), "too-many".parse().expect("a name"));
+        let made = stores[0]
+            .create_table_with_policies(account, &table, Placement::default(), Vec::new(), 2020)
+            .await;
+        assert_eq!(refused(made).err(), Some(Conflict::TooManyTables));
+        let made = stores[1].create_queue_within(account, &queue, Vec::new(), 2020).await;
+        assert_eq!(refused(made).err(), Some(Conflict::TooManyQueues));
+        // Backends report what they read once a second, and when they are idle.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for store in &stores {
+            store.accounts().await.expect("they are listed");
+            store.close().await.expect("it closes");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Each server counts once, and once more where the account is full: not for each of the forty.
+        let counts = (rows() - before) / 2000;
+        assert!((1..=8).contains(&counts), "about {counts} counts");
+    });
+}
