@@ -66,9 +66,13 @@ impl Engine {
             };
             return Self::open_database(config, address, open).await;
         }
-        let durability = rowhouse_store_embedded::Durability::AtClose;
-        let options = embedded_options(config, directory);
-        Self::open_directory(rowhouse_store_embedded::Options { durability, ..options }, clock)
+        let options = rowhouse_store_embedded::Options {
+            durability: rowhouse_store_embedded::Durability::AtClose,
+            // Whatever is in a backup comes back.
+            account_bytes_max: u64::MAX,
+            ..embedded_options(config, directory)
+        };
+        Self::open_directory(options, clock)
     }
 
     async fn open_database<F>(

@@ -10,6 +10,7 @@ use rowhouse_query::index::IndexKeys;
 use rowhouse_store::{
     Account, AccountId, Index, IndexId, IndexState, Placement, Queue, QueueId, Table, TableId, Ttl,
 };
+use rowhouse_types::limits::CATALOGUE_BYTES_PER_ITEM;
 use rowhouse_types::{AccountName, FoldedName, QueueName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub(crate) struct Catalogue {
     held: OrdMap<AccountId, Held>,
     /// What all of it takes in memory, about.
     bytes: u64,
+    /// What the tables and queues of an account may take, unless they are many and small.
+    account_bytes_max: u64,
 }
 
 /// How much an account has.
@@ -34,6 +37,17 @@ pub(crate) struct Catalogue {
 pub(crate) struct Held {
     pub(crate) tables: u64,
     pub(crate) queues: u64,
+    /// What they take in memory, about.
+    bytes: u64,
+}
+
+impl Held {
+    /// What a table or queue took, and takes now.
+    fn replace(&mut self, before: Option<usize>, after: Option<usize>) {
+        let bytes = |item: usize| (item + ENTRY_BYTES) as u64;
+        self.bytes += after.map_or(0, bytes);
+        self.bytes -= before.map_or(0, bytes);
+    }
 }
 
 /// What an entry takes in the two maps that it is in, beside itself.
@@ -52,7 +66,21 @@ impl Catalogue {
 
     /// How many tables and queues there are.
     pub(crate) fn counts(&self) -> Held {
-        Held { tables: self.table_ids.len() as u64, queues: self.queue_ids.len() as u64 }
+        let (tables, queues) = (self.table_ids.len() as u64, self.queue_ids.len() as u64);
+        Held { tables, queues, bytes: self.bytes }
+    }
+
+    /// Limits what an account's tables and queues take in memory from now on.
+    pub(crate) fn limit(&mut self, account_bytes_max: u64) {
+        self.account_bytes_max = account_bytes_max;
+    }
+
+    /// Whether the account's tables and queues take all the memory that they may: one more is refused, and one that takes
+    /// more than before.
+    pub(crate) fn is_full(&self, account: AccountId) -> bool {
+        let held = self.held(account);
+        let many = CATALOGUE_BYTES_PER_ITEM * (held.tables + held.queues);
+        self.account_bytes_max.max(many) <= held.bytes
     }
 
     fn hold(&mut self, account: AccountId, change: impl FnOnce(&mut Held)) {
@@ -108,13 +136,17 @@ impl Catalogue {
 
     /// Adds a table or replaces the one of this id.
     pub(crate) fn put_table(&mut self, table: Arc<Table>) {
-        self.add_bytes(table.memory_bytes());
-        self.tables.insert((table.account, table.name.folded()), Arc::clone(&table));
-        let account = table.account;
-        match self.table_ids.insert(table.id, table) {
-            Some(before) => self.take_bytes(before.memory_bytes()),
-            None => self.hold(account, |held| held.tables += 1),
+        let (account, after) = (table.account, table.memory_bytes());
+        self.add_bytes(after);
+        self.tables.insert((account, table.name.folded()), Arc::clone(&table));
+        let before = self.table_ids.insert(table.id, table).map(|before| before.memory_bytes());
+        if let Some(before) = before {
+            self.take_bytes(before);
         }
+        self.hold(account, |held| {
+            held.tables += u64::from(before.is_none());
+            held.replace(before, Some(after));
+        });
     }
 
     /// Changes what is said of a table that is there.
@@ -135,7 +167,10 @@ impl Catalogue {
         if let Some(table) = self.table_ids.remove(&id) {
             self.tables.remove(&(table.account, table.name.folded()));
             self.take_bytes(table.memory_bytes());
-            self.hold(table.account, |held| held.tables -= 1);
+            self.hold(table.account, |held| {
+                held.tables -= 1;
+                held.replace(Some(table.memory_bytes()), None);
+            });
         }
     }
 
@@ -161,20 +196,27 @@ impl Catalogue {
 
     /// Adds a queue or replaces the one of this id.
     pub(crate) fn put_queue(&mut self, queue: Arc<Queue>) {
-        self.add_bytes(queue.memory_bytes());
-        self.queues.insert((queue.account, queue.name.as_str().into()), Arc::clone(&queue));
-        let account = queue.account;
-        match self.queue_ids.insert(queue.id, queue) {
-            Some(before) => self.take_bytes(before.memory_bytes()),
-            None => self.hold(account, |held| held.queues += 1),
+        let (account, after) = (queue.account, queue.memory_bytes());
+        self.add_bytes(after);
+        self.queues.insert((account, queue.name.as_str().into()), Arc::clone(&queue));
+        let before = self.queue_ids.insert(queue.id, queue).map(|before| before.memory_bytes());
+        if let Some(before) = before {
+            self.take_bytes(before);
         }
+        self.hold(account, |held| {
+            held.queues += u64::from(before.is_none());
+            held.replace(before, Some(after));
+        });
     }
 
     pub(crate) fn remove_queue(&mut self, id: QueueId) {
         if let Some(queue) = self.queue_ids.remove(&id) {
             self.queues.remove(&(queue.account, queue.name.as_str().into()));
             self.take_bytes(queue.memory_bytes());
-            self.hold(queue.account, |held| held.queues -= 1);
+            self.hold(queue.account, |held| {
+                held.queues -= 1;
+                held.replace(Some(queue.memory_bytes()), None);
+            });
         }
     }
 
@@ -198,7 +240,7 @@ impl Catalogue {
 
     /// Reads everything from the database.
     pub(crate) fn load(conn: &Connection) -> Result<Self, LoadError> {
-        let mut catalogue = Self::default();
+        let mut catalogue = Self { account_bytes_max: u64::MAX, ..Self::default() };
         for account in load_accounts(conn)?.into_values() {
             catalogue.put_account(Arc::new(account));
         }

@@ -198,14 +198,16 @@ fn keep_changes(marks: &mut Marks, retention: Option<Duration>) {
     marks.retention = retention;
 }
 
-/// Refuses a new table of an account that has as many as it may.
+/// Refuses a new table of an account that has as many as it may, or whose tables and queues take all the memory that they
+/// may. A restore may create any number.
 fn check_tables(
     draft: &Draft,
     account: AccountId,
     name: &TableName,
     most: u64,
 ) -> Result<(), Fault> {
-    let full = most <= draft.catalogue.held(account).tables;
+    let full = most <= draft.catalogue.held(account).tables
+        || (most < u64::MAX && draft.catalogue.is_full(account));
     if full && draft.catalogue.table(account, name.folded()).is_none() {
         return Err(Fault::Rejected(Conflict::TooManyTables));
     }
@@ -276,12 +278,16 @@ fn set_policies(
     let Some(found) = draft.catalogue.table_by_id(table) else {
         return Err(Fault::Rejected(Conflict::TableNotFound));
     };
-    let mut found = Table::clone(found);
+    let mut changed = Table::clone(found);
+    changed.policies = policies;
+    let grows = found.memory_bytes() < changed.memory_bytes();
+    if grows && draft.catalogue.is_full(found.account) {
+        return Err(Fault::Rejected(Conflict::TooManyTables));
+    }
     let id = table.0.cast_signed();
     conn.prepare_cached("DELETE FROM policies WHERE table_id = ?1")?.execute([id])?;
-    insert_policies(conn, table, &policies)?;
-    found.policies = policies;
-    draft.catalogue.put_table(Arc::new(found));
+    insert_policies(conn, table, &changed.policies)?;
+    draft.catalogue.put_table(Arc::new(changed));
     Ok(Answer::Done)
 }
 

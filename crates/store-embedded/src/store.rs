@@ -67,6 +67,8 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// Expired entities are removed no sooner than this after the TTL of their table was set, or the store was opened.
     pub ttl_grace: Duration,
+    /// Memory for what is kept of an account's tables and queues, in bytes; many small ones may take more.
+    pub account_bytes_max: u64,
 }
 
 /// When a change counts as stored.
@@ -182,6 +184,7 @@ impl Options {
             durability: Durability::Full,
             memory_bytes: rowhouse_env::memory_bytes(),
             ttl_grace: Duration::from_secs(limits::TTL_GRACE_SECONDS),
+            account_bytes_max: limits::CATALOGUE_BYTES_PER_ACCOUNT_MAX,
         }
     }
 }
@@ -198,8 +201,8 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
-        let Options { directory, cache_bytes, readers, durability, memory_bytes, ttl_grace } =
-            options;
+        let Options { directory, cache_bytes, readers, durability, memory_bytes, .. } = options;
+        let Options { ttl_grace, account_bytes_max, .. } = options;
         let directory = Directory::open(&directory, durability)?;
         let path = directory.database();
         let sqlite = |error: rusqlite::Error| explain(&path, error);
@@ -225,7 +228,8 @@ impl EmbeddedStore {
         }
         let is_verified = schema::CHECKSUMS_SINCE <= schema::version(&conn).map_err(sqlite)?;
         let marks = Marks::load(&conn).map_err(|error| explain(&path, error))?;
-        let catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
+        let mut catalogue = Catalogue::load(&conn).map_err(|error| explain(&path, error))?;
+        catalogue.limit(account_bytes_max);
         let queue_time = QueueTime::new(Arc::clone(&clock), marks.tick);
         let lead = Lead::new(marks.tick, &*clock);
         let pending = sweep::dropped(&conn).map_err(sqlite)?;

@@ -119,6 +119,9 @@ pub const TTL_SECONDS_MAX: u64 = 3_155_760_000;
 pub const TTL_GRACE_SECONDS: u64 = 60;
 /// Largest body that says when entities expire, in bytes. Ours.
 pub const TTL_BODY_BYTES_MAX: usize = 4 * 1024;
+/// Most parameters of a query string. Ours: the server decodes and sorts them before it knows the caller, and no operation
+/// has more than a few dozen.
+pub const QUERY_PARAMETERS_MAX: usize = 256;
 /// Most names in `$select`. Azure.
 pub const SELECT_NAMES_MAX: usize = 255;
 
@@ -210,6 +213,12 @@ pub const ADMIN_BODY_SECONDS_MAX: u64 = 10;
 pub const TABLES_PER_ACCOUNT_MAX: u64 = 50_000;
 /// Most queues of an account, unless configured. Ours: likewise, with up to [`METADATA_BYTES_MAX`] of metadata each.
 pub const QUEUES_PER_ACCOUNT_MAX: u64 = 20_000;
+/// Most memory of an embedded store for what it keeps of an account's tables and queues, in bytes, unless
+/// [`CATALOGUE_BYTES_PER_ITEM`] allows more. Ours: 20,000 queues with full metadata would take 400 MB.
+pub const CATALOGUE_BYTES_PER_ACCOUNT_MAX: u64 = 64 * 1024 * 1024;
+/// So much of that memory each table and queue may always take on average, in bytes. Ours: more than one takes that has
+/// no metadata, few access policies and few indexes, so that an operator can allow any number of them.
+pub const CATALOGUE_BYTES_PER_ITEM: u64 = 1024;
 /// How often a change of an account is made before its caller is told to try later: again whenever another server has changed
 /// the account meanwhile. Ours.
 pub const ACCOUNT_CHANGE_ATTEMPTS_MAX: usize = 16;

@@ -9,14 +9,16 @@ use rowhouse_types::{QueueName, StoredPolicy, Timestamp};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 
-/// Refuses a new queue of an account that has as many as it may.
+/// Refuses a new queue of an account that has as many as it may, or whose tables and queues take all the memory that they
+/// may. A restore may create any number.
 pub(crate) fn check(
     draft: &Draft,
     account: AccountId,
     name: &QueueName,
     most: u64,
 ) -> Result<(), Fault> {
-    let full = most <= draft.catalogue.held(account).queues;
+    let full = most <= draft.catalogue.held(account).queues
+        || (most < u64::MAX && draft.catalogue.is_full(account));
     if full && draft.catalogue.queue(account, name).is_none() {
         return Err(Fault::Rejected(Conflict::TooManyQueues));
     }
@@ -98,11 +100,10 @@ pub(crate) fn set_metadata(
     queue: QueueId,
     metadata: Metadata,
 ) -> Result<Answer, Fault> {
-    let mut found = found(draft, queue)?;
+    let found = changed(draft, queue, |queue| queue.metadata = metadata)?;
     conn.prepare_cached("DELETE FROM queue_metadata WHERE queue_id = ?1")?
         .execute([queue.0.cast_signed()])?;
-    write_metadata(conn, queue, &metadata)?;
-    found.metadata = metadata;
+    write_metadata(conn, queue, &found.metadata)?;
     draft.catalogue.put_queue(Arc::new(found));
     Ok(Answer::Done)
 }
@@ -114,14 +115,14 @@ pub(crate) fn set_policies(
     queue: QueueId,
     policies: Vec<StoredPolicy>,
 ) -> Result<Answer, Fault> {
-    let mut found = found(draft, queue)?;
+    let found = changed(draft, queue, |queue| queue.policies = policies)?;
     let id = queue.0.cast_signed();
     conn.prepare_cached("DELETE FROM queue_policies WHERE queue_id = ?1")?.execute([id])?;
     let mut insert = conn.prepare_cached(
         "INSERT INTO queue_policies (queue_id, position, id, start, expiry, permission)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
-    for (position, policy) in (0_i64..).zip(&policies) {
+    for (position, policy) in (0_i64..).zip(&found.policies) {
         insert.execute(params![
             id,
             position,
@@ -131,14 +132,21 @@ pub(crate) fn set_policies(
             policy.permission.as_deref(),
         ])?;
     }
-    found.policies = policies;
     draft.catalogue.put_queue(Arc::new(found));
     Ok(Answer::Done)
 }
 
-fn found(draft: &Draft, queue: QueueId) -> Result<Queue, Fault> {
+/// The queue as it is after a change; refused if it takes more memory then and the account has none left.
+fn changed(draft: &Draft, queue: QueueId, change: impl FnOnce(&mut Queue)) -> Result<Queue, Fault> {
     let found = draft.catalogue.queue_by_id(queue);
-    found.map(|queue| Queue::clone(queue)).ok_or(Fault::Rejected(Conflict::QueueNotFound))
+    let found = found.ok_or(Fault::Rejected(Conflict::QueueNotFound))?;
+    let mut changed = Queue::clone(found);
+    change(&mut changed);
+    let grows = found.memory_bytes() < changed.memory_bytes();
+    if grows && draft.catalogue.is_full(found.account) {
+        return Err(Fault::Rejected(Conflict::TooManyQueues));
+    }
+    Ok(changed)
 }
 
 fn write_metadata(

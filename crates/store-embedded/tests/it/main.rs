@@ -9,4 +9,5 @@ mod directory;
 mod expire;
 mod full_disk;
 mod kill;
+mod limits;
 mod upgrade;
