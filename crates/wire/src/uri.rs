@@ -10,11 +10,12 @@ pub use queue::{QueueResource, parse_queue_resource};
 pub use resource::{Resource, ResourceError, parse_resource};
 
 use memchr::{memchr, memchr2};
+use rowhouse_types::limits::QUERY_PARAMETERS_MAX;
 use std::borrow::Cow;
 
-/// A malformed percent-escape, or escapes that are not UTF-8.
+/// A malformed percent-escape, escapes that are not UTF-8, or more parameters than a query may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed percent-encoding")]
+#[error("malformed percent-encoding, or too many parameters")]
 pub struct UriError;
 
 /// Decodes percent-escapes once. A `+` stays a plus.
@@ -56,8 +57,12 @@ pub struct Query(Vec<(String, String)>);
 impl Query {
     /// Parses what stands after the `?`. Here a `+` is a blank; `%2B` is a plus.
     pub fn parse(raw: &str) -> Result<Self, UriError> {
-        raw.split('&')
-            .filter(|piece| !piece.is_empty())
+        let pieces = raw.split('&').filter(|piece| !piece.is_empty());
+        // Counted before anything is decoded: anybody can send a query.
+        if pieces.clone().nth(QUERY_PARAMETERS_MAX).is_some() {
+            return Err(UriError);
+        }
+        pieces
             .map(|piece| {
                 let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
                 Ok((unescape(name, true)?, unescape(value, true)?))
@@ -185,6 +190,14 @@ mod tests {
         assert_eq!(query.iter().count(), 5);
         assert_eq!(Query::parse(""), Ok(Query::default()));
         assert_eq!(Query::parse("a=%"), Err(UriError));
+    }
+
+    #[test]
+    fn queries_have_so_many_parameters() {
+        let most = "x=1&&".repeat(QUERY_PARAMETERS_MAX);
+        let query = Query::parse(&most).unwrap();
+        assert_eq!(query.count("x"), QUERY_PARAMETERS_MAX);
+        assert_eq!(Query::parse(&(most + "y")), Err(UriError));
     }
 
     #[test]

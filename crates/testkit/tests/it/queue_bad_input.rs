@@ -2,6 +2,7 @@
 //! wrong. Afterwards the server serves as before.
 
 use rowhouse_testkit::{Client, Connection, Response, TestServer, encode};
+use rowhouse_types::limits;
 
 const GUID: &str = "917274f0-d51e-4768-9892-e6fdb9663621";
 /// Base64 that nobody was given.
@@ -122,6 +123,9 @@ fn names_and_paths() {
         let code = "InvalidQueryParameterValue";
         Case { path, code, ..nowhere }.check(&mut client);
     }
+    let parameters = "&x=1".repeat(limits::QUERY_PARAMETERS_MAX);
+    let path = &format!("orders?comp=metadata{parameters}");
+    Case { path, code: "InvalidQueryParameterValue", ..nowhere }.check(&mut client);
     for (method, path, value) in [
         ("GET", "orders", ""),
         ("HEAD", "orders", ""),
