@@ -1,7 +1,7 @@
 //! The command line together with the variables of the environment.
 //!
 //! A flag wins over every variable that says the same: `--endpoint` also over `ROWHOUSE_CONNECTION`. A variable that
-//! is empty counts as unset. The command line is parsed by itself first, so that an error about it does not speak of
+//! is empty counts as unset, and so does one that Kubernetes sets for a service. The command line is parsed by itself first, so that an error about it does not speak of
 //! variables.
 //!
 //! A server refuses a variable that no command knows: an option with a misspelled name would be ignored otherwise. Other
@@ -13,7 +13,8 @@ use crate::serve::MASTER_KEY_VARIABLE;
 use clap::builder::{OsStr, Resettable};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
+use std::any::TypeId;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
@@ -62,7 +63,7 @@ pub(crate) fn matches(command: &Command, typed: &[OsString]) -> ArgMatches {
         };
         WINS_OVER.iter().any(wins)
     };
-    without_variables(command.clone(), &|id, _, is_empty| is_empty || loses(id))
+    without_variables(command.clone(), &|id, _, is_unset| is_unset || loses(id))
         .get_matches_from(typed)
 }
 
@@ -146,13 +147,42 @@ fn given(matches: &ArgMatches) -> Vec<String> {
     innermost.ids().filter(typed).map(|id| id.as_str().to_owned()).collect()
 }
 
+/// Whether a variable is empty, or was set for a service whose name makes it look like an option: with a service
+/// `rowhouse-queue` Kubernetes sets `ROWHOUSE_QUEUE_PORT=tcp://10.0.0.1:80` in every container. A number never looks so, but a
+/// text may.
+fn is_unset(argument: &Arg, name: &str, value: &str) -> bool {
+    value.is_empty() || (is_number(argument) && is_service_link(name, value))
+}
+
+fn is_number(argument: &Arg) -> bool {
+    let parsed = argument.get_value_parser().type_id();
+    let numbers =
+        [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()];
+    numbers.iter().any(|number| parsed == *number)
+}
+
+/// The variables of `serve` that were set for a service, and that no flag overrides.
+pub(crate) fn service_links(command: &Command, matches: &ArgMatches) -> Vec<String> {
+    let serve = command.find_subcommand("serve").expect("it is a command of ours");
+    let links = serve.get_arguments().filter_map(|argument| {
+        let name = argument.get_env()?.to_str()?;
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+        let is_link =
+            is_unset(argument, name, &value) && !is_typed(matches, argument.get_id().as_str());
+        is_link.then(|| name.to_owned())
+    });
+    links.collect()
+}
+
 /// Takes the variables from the options that are chosen: by id, whether the option is required, and whether the
-/// variable is empty.
+/// variable counts as unset.
 fn without_variables(command: Command, chosen: &dyn Fn(&str, bool, bool) -> bool) -> Command {
     let command = command.mut_args(|argument| {
         let Some(name) = argument.get_env() else { return argument };
-        let is_empty = std::env::var_os(name).is_some_and(|value| value.is_empty());
-        if chosen(argument.get_id().as_str(), argument.is_required_set(), is_empty) {
+        let is_unset = std::env::var_os(name).is_some_and(|value| {
+            is_unset(&argument, &name.to_string_lossy(), &value.to_string_lossy())
+        });
+        if chosen(argument.get_id().as_str(), argument.is_required_set(), is_unset) {
             return argument.env(Resettable::<OsStr>::Reset);
         }
         argument
@@ -181,6 +211,22 @@ mod tests {
             let expected = Some((name.to_owned(), meant.map(str::to_owned)));
             assert_eq!(found(name, "1"), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn links_of_services_are_not_options() {
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        let unset = |name: &str, value: &str| {
+            let mut options = serve.get_arguments();
+            let option = options.find(|option| option.get_env().is_some_and(|env| env == name));
+            is_unset(option.unwrap(), name, value)
+        };
+        for name in ["ROWHOUSE_TABLE_PORT", "ROWHOUSE_QUEUE_PORT", "ROWHOUSE_ADMIN_PORT"] {
+            assert!(unset(name, "tcp://10.0.0.1:80") && unset(name, "udp://10.0.0.1:80"), "{name}");
+            assert!(unset(name, "") && !unset(name, "80") && !unset(name, "http://10.0.0.1"));
+        }
+        assert!(!unset("ROWHOUSE_DATA", "tcp://10.0.0.1:80"), "a text may begin so");
     }
 
     #[test]

@@ -79,8 +79,10 @@ fn main() -> ExitCode {
     let matches = environment::matches(&Cli::command(), &typed);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Serve(serve) => environment::check_names(&Cli::command())
-            .and_then(|()| serve.run(environment::is_typed(&matches, "data"))),
+        Command::Serve(serve) => environment::check_names(&Cli::command()).and_then(|()| {
+            let links = environment::service_links(&Cli::command(), &matches);
+            serve.run(environment::is_typed(&matches, "data"), links)
+        }),
         Command::Account(account) => account.run(),
         Command::Cluster(cluster) => cluster.run(),
         Command::Backup(backup) => backup.run(),

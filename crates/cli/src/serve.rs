@@ -419,14 +419,15 @@ pub(crate) enum Format {
 }
 
 impl Serve {
-    /// Runs the server. `data_typed`: `--data` stands on the command line.
-    pub(crate) fn run(self, data_typed: bool) -> Result<(), Failure> {
+    /// Runs the server. `data_typed`: `--data` stands on the command line. `service_links`: variables that count as unset.
+    pub(crate) fn run(self, data_typed: bool, service_links: Vec<String>) -> Result<(), Failure> {
         let file = match &self.config {
             Some(path) => read(path)?,
             None => Options::default(),
         };
         check_ephemeral(&self.options, &file, data_typed)?;
         let config = self.options.or(file).into_config(Secrets::from_environment())?;
+        let config = Config { service_links, ..config };
         rowhouse_server::run_until_signalled(config).map_err(|error| error.to_string())
     }
 }
@@ -564,6 +565,7 @@ impl Options {
             log_level: self.log_level.unwrap_or(default.log_level),
             quiet: self.quiet.unwrap_or(default.quiet),
             ready_file: self.ready_file,
+            service_links: default.service_links,
         })
     }
 }
@@ -722,6 +724,7 @@ mod tests {
             log_level: "debug".into(),
             quiet: true,
             ready_file: Some("r".into()),
+            service_links: Vec::new(),
         };
         assert_eq!(parse(file).unwrap().into_config(Secrets::default()), Ok(expected));
     }

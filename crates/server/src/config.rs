@@ -160,6 +160,8 @@ pub struct Config {
     pub quiet: bool,
     /// Written when the server is ready.
     pub ready_file: Option<PathBuf>,
+    /// Variables that were ignored because Kubernetes set them for a service.
+    pub service_links: Vec<String>,
 }
 
 impl Default for Config {
@@ -206,6 +208,7 @@ impl Default for Config {
             log_level: "info".to_owned(),
             quiet: false,
             ready_file: None,
+            service_links: Vec::new(),
         }
     }
 }

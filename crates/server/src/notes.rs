@@ -30,6 +30,12 @@ pub(crate) fn notes(config: &Config, known: &Known) -> Vec<String> {
                 .to_owned(),
         );
     }
+    for name in &config.service_links {
+        notes.push(format!(
+            "{name} is ignored, because Kubernetes set it to the address of a service: \
+             enableServiceLinks: false in the pod removes it."
+        ));
+    }
     let databases = config.store.iter().chain(&config.store_replica);
     notes.extend(databases.filter_map(DatabaseAddress::tls_note));
     notes.extend(without_keys(config, known));
@@ -122,6 +128,17 @@ mod tests {
         assert!(matches!(&notes[..], [note] if note.contains("--trusted-proxies")), "{notes:?}");
         let some: fn(&mut Config) = |config| config.trusted_proxies = vec!["::1".parse().unwrap()];
         assert_eq!(told(&laptop, some), [""; 0]);
+    }
+
+    #[test]
+    fn ignored_variables_are_told() {
+        let laptop = Known { development_key: true, accounts: 1, ..Known::default() };
+        let notes =
+            told(&laptop, |config| config.service_links = vec!["ROWHOUSE_QUEUE_PORT".into()]);
+        assert!(
+            matches!(&notes[..], [note] if note.starts_with("ROWHOUSE_QUEUE_PORT")),
+            "{notes:?}"
+        );
     }
 
     #[test]
