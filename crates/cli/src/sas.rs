@@ -175,6 +175,7 @@ impl OfTable {
         let target = self.limits.service.target()?;
         let from = Bound { partition: self.from_partition, row: self.from_row };
         let to = Bound { partition: self.to_partition, row: self.to_row };
+        check_range(&from, &to)?;
         let subject = Subject::Table { table: self.table, from, to };
         self.limits.create(&target, &subject, ("raud", self.permissions), self.policy)
     }
@@ -214,6 +215,11 @@ impl Limits {
     ) -> Result<(), Failure> {
         if permissions.is_none() && policy.is_none() {
             return Err(format!("say what it allows with --permissions, letters of {letters}"));
+        }
+        if policy.as_deref() == Some("") {
+            return Err(
+                "--policy is empty: name a stored access policy, or leave --policy out".to_owned()
+            );
         }
         let permissions = permissions.map(|given| ordered(&given, letters, "--permissions"));
         let now = now();
@@ -267,6 +273,37 @@ fn ordered(given: &str, letters: &str, option: &str) -> Result<String, Failure> 
         None if given.is_empty() => Err(format!("{option} takes letters of {letters}")),
         None => Ok(letters.chars().filter(|letter| given.contains(*letter)).collect()),
     }
+}
+
+/// An empty key would be signed as no limit, and nobody could use a range that ends before it begins.
+fn check_range(from: &Bound, to: &Bound) -> Result<(), Failure> {
+    for (bound, end) in [(from, "from"), (to, "to")] {
+        if bound.row.as_deref() == Some("") {
+            return Err(format!("--{end}-row is empty, which limits nothing: leave it out"));
+        }
+        // Next to a RowKey the empty PartitionKey is a key.
+        if bound.partition.as_deref() == Some("") && bound.row.is_none() {
+            return Err(format!("--{end}-partition is empty, which limits nothing: leave it out"));
+        }
+    }
+    let reversed = |option: &str, first: &str, last: &str| {
+        Err(format!(
+            "--from-{option} {first:?} is after --to-{option} {last:?}, so the range has no keys: \
+             swap them"
+        ))
+    };
+    if let (Some(first), Some(last)) = (&from.partition, &to.partition) {
+        if last < first {
+            return reversed("partition", first, last);
+        }
+        if let (Some(first_row), Some(last_row)) = (&from.row, &to.row)
+            && first == last
+            && last_row < first_row
+        {
+            return reversed("row", first_row, last_row);
+        }
+    }
+    Ok(())
 }
 
 fn check_addresses(text: &str) -> Result<(), Failure> {
@@ -342,10 +379,8 @@ fn as_json(found: &Explained, now: Timestamp) -> serde_json::Value {
         Kind::Queue(name) => ("queue", name.as_deref()),
         Kind::Account(..) => ("account", None),
     };
-    let bound = |partition, row| {
-        found
-            .find(partition)
-            .map(|key| serde_json::json!({ "partition": key, "row": found.find(row) }))
+    let bound = |bound: Option<Bound>| {
+        bound.map(|key| serde_json::json!({ "partition": key.partition, "row": key.row }))
     };
     serde_json::json!({
         "kind": kind,
@@ -361,8 +396,8 @@ fn as_json(found: &Explained, now: Timestamp) -> serde_json::Value {
         "policy": given("si"),
         "ip": given("sip"),
         "protocol": given("spr"),
-        "from": bound("spk", "srk"),
-        "to": bound("epk", "erk"),
+        "from": bound(found.from()),
+        "to": bound(found.to()),
         "holds": holds(found, now).is_none(),
         "signature": match found.verdict {
             Verdict::Right => "right",
@@ -455,12 +490,12 @@ fn allowed(found: &Explained) -> Vec<&'static str> {
 
 /// The keys that a table's signature is limited to.
 fn range(found: &Explained) -> Option<String> {
-    let bound = |partition, row| {
-        let partition = found.find(partition)?;
-        let row = found.find(row).map(|row| format!(", RowKey {row:?}")).unwrap_or_default();
-        Some(format!("PartitionKey {partition:?}{row}"))
+    let written = |bound: Bound| {
+        let partition = bound.partition.unwrap_or_default();
+        let row = bound.row.map(|row| format!(", RowKey {row:?}")).unwrap_or_default();
+        format!("PartitionKey {partition:?}{row}")
     };
-    match (bound("spk", "srk"), bound("epk", "erk")) {
+    match (found.from().map(written), found.to().map(written)) {
         (None, None) => None,
         (Some(from), None) => Some(format!("from {from}")),
         (None, Some(to)) => Some(format!("to {to}")),
@@ -510,6 +545,57 @@ mod tests {
         assert!(when("soon", now, "--expires").unwrap_err().starts_with("--expires takes"));
         assert_eq!(left("2026-01-04T00:00:00Z", now), " (3 days left)");
         assert_eq!(left("2026-01-01T00:01:00Z", now), " (60 seconds left)");
+    }
+
+    #[test]
+    fn ranges_have_keys() {
+        let bound = |partition: Option<&str>, row: Option<&str>| Bound {
+            partition: partition.map(str::to_owned),
+            row: row.map(str::to_owned),
+        };
+        let none = || bound(None, None);
+        let (a, b) = (|| bound(Some("a"), None), || bound(Some("b"), None));
+        let row = |row| bound(Some("a"), Some(row));
+        for (from, to) in [
+            (none(), none()),
+            (a(), b()),
+            (a(), a()),
+            (b(), none()),
+            (none(), a()),
+            (row("1"), row("1")),
+            (row("2"), a()),
+            (row("2"), bound(Some("b"), Some("1"))),
+            (bound(Some(""), Some("1")), bound(Some(""), Some("2"))),
+        ] {
+            assert_eq!(check_range(&from, &to), Ok(()), "{from:?} {to:?}");
+        }
+        for (from, to, expected) in [
+            (bound(Some(""), None), none(), "--from-partition is empty"),
+            (none(), bound(Some(""), None), "--to-partition is empty"),
+            (bound(Some("a"), Some("")), b(), "--from-row is empty"),
+            (none(), bound(Some("a"), Some("")), "--to-row is empty"),
+            (bound(Some(""), Some("")), none(), "--from-row is empty"),
+            (b(), a(), "--from-partition \"b\" is after --to-partition \"a\""),
+            (row("2"), row("1"), "--from-row \"2\" is after --to-row \"1\""),
+        ] {
+            let sentence = check_range(&from, &to).unwrap_err();
+            assert!(sentence.starts_with(expected), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn empty_keys_are_explained_as_no_limit() {
+        let found = |range: &str| {
+            sas::explain(&format!("sv=2019-02-02&tn=People&sig=a{range}"), None).unwrap()
+        };
+        let now = at("2026-01-01T00:00:00Z");
+        let empty = found("&spk=&srk=&epk=&erk=");
+        assert_eq!(range(&empty), None);
+        let json = as_json(&empty, now);
+        assert!(json["from"].is_null() && json["to"].is_null(), "{json}");
+        let half = found("&spk=a&srk=&epk=");
+        assert_eq!(range(&half).as_deref(), Some("from PartitionKey \"a\""));
+        assert!(as_json(&half, now)["from"]["row"].is_null());
     }
 
     #[test]

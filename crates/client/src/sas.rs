@@ -27,7 +27,7 @@ pub struct Terms {
 }
 
 /// A key of a range: a partition, or a row of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     /// PartitionKey.
     pub partition: Option<String>,
@@ -167,10 +167,25 @@ impl Explained {
         found.map_or("", |(_, value)| value.as_str())
     }
 
-    /// A parameter that may be there and empty.
-    pub fn find(&self, name: &str) -> Option<&str> {
-        let found = self.parameters.iter().find(|(found, _)| found == name);
-        found.map(|(_, value)| value.as_str())
+    /// The first key of a table's range.
+    pub fn from(&self) -> Option<Bound> {
+        self.bound("spk", "srk")
+    }
+
+    /// The last key of a table's range.
+    pub fn to(&self) -> Option<Bound> {
+        self.bound("epk", "erk")
+    }
+
+    /// Only signatures of tables have bounds. The string to sign is the same for an empty key and an absent one, so an empty
+    /// key is no bound; only next to a RowKey the empty PartitionKey is a key.
+    fn bound(&self, partition: &str, row: &str) -> Option<Bound> {
+        let Kind::Table(_) = &self.kind else { return None };
+        let row = Some(self.get(row)).filter(|row| !row.is_empty());
+        let (_, partition) = self.parameters.iter().find(|(found, _)| found == partition)?;
+        let is_key = !partition.is_empty() || row.is_some();
+        let bound = || Bound { partition: Some(partition.clone()), row: row.map(str::to_owned) };
+        is_key.then(bound)
     }
 }
 
@@ -301,6 +316,24 @@ mod tests {
             let verdict = explain(&changed, Some(&target())).unwrap().verdict;
             assert_eq!(verdict, Verdict::Wrong, "{changed}");
         }
+    }
+
+    #[test]
+    fn empty_keys_are_no_bounds() {
+        let key = |text: &str| Some(text.to_owned());
+        let bound = |partition, row| Some(Bound { partition: key(partition), row });
+        for (range, from, to) in [
+            ("", None, None),
+            ("&spk=&srk=&epk=&erk=", None, None),
+            ("&epk=", None, None),
+            ("&spk=a&srk=&epk=b&erk=", bound("a", None), bound("b", None)),
+            ("&spk=&srk=1&epk=&erk=5", bound("", key("1")), bound("", key("5"))),
+        ] {
+            let found = explain(&format!("sv=2019-02-02&tn=People&sig=a{range}"), None).unwrap();
+            assert_eq!((found.from(), found.to()), (from, to), "{range}");
+        }
+        let account = explain("sv=2019-02-02&ss=t&srt=o&sig=a&epk=b", None).unwrap();
+        assert_eq!(account.to(), None, "a signature of an account has no range");
     }
 
     #[test]

@@ -166,6 +166,10 @@ fn flags_win_over_variables_and_empty_ones_are_unset() {
     let mut command = rowhouse(site.path(), &["serve", "--config", "absent.toml"]);
     let sentence = failure(&command.env("ROWHOUSE_TABLE_PORT", "").output().unwrap());
     assert!(sentence.contains("absent.toml"), "{sentence}");
+    // Kubernetes sets this one for a service that is called rowhouse-queue.
+    let mut command = rowhouse(site.path(), &["serve", "--config", "absent.toml"]);
+    let link = command.env("ROWHOUSE_QUEUE_PORT", "tcp://10.0.0.1:80").output().unwrap();
+    assert!(failure(&link).contains("absent.toml"));
     let mut command = rowhouse(site.path(), &["import"]);
     let usage = stderr(&command.env("ROWHOUSE_CONNECTION", "x").output().unwrap());
     assert!(usage.contains("Usage: rowhouse import <TABLE> <FILE>"), "{usage}");
@@ -551,6 +555,12 @@ fn signatures_are_made_and_explained() {
         output(site.path(), &["table", "list", "--connection", made["url"].as_str().unwrap()]);
     assert_eq!(stdout(&listed), "People\n", "{}", stderr(&listed));
     assert!(site.fails(&["sas", "create", "table", "People"]).contains("--permissions"));
+    let range = ["--from-partition", "p2", "--to-partition", "p1"];
+    assert!(site.fails(&[&create[..], &range].concat()).contains("swap them"));
+    for kind in ["table", "queue"] {
+        let create = ["sas", "create", kind, "people", "--permissions", "r", "--policy", ""];
+        assert!(site.fails(&create).contains("--policy is empty"));
+    }
     assert!(
         site.fails(&["sas", "create", "table", "People", "--permissions", "rx"]).contains("'x'")
     );
