@@ -68,7 +68,7 @@ pub(crate) enum Change {
 }
 
 /// The state that a group works on until it is committed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) marks: Marks,
     /// The time of queues at the last batch.
@@ -91,7 +91,49 @@ pub(crate) struct Draft {
     pub(crate) log: Vec<u8>,
 }
 
+/// A draft as it was before something was run, without what only grows.
+pub(crate) struct Mark {
+    marks: Marks,
+    queue_time: Timestamp,
+    catalogue: Catalogue,
+    catalogue_changed: bool,
+    lengths: [usize; 6],
+}
+
 impl Draft {
+    /// What [`Self::go_back_to`] needs: the catalogue shares what does not change, and lists are only added to, but for what
+    /// the batch at hand has put there itself.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            marks: self.marks,
+            queue_time: self.queue_time,
+            catalogue: self.catalogue.clone(),
+            catalogue_changed: self.catalogue_changed,
+            lengths: [
+                self.dropped.len(),
+                self.dropped_indexes.len(),
+                self.dropped_piles.len(),
+                self.building.len(),
+                self.expiring.len(),
+                self.refreshed.len(),
+            ],
+        }
+    }
+
+    /// Forgets what was noted since.
+    pub(crate) fn go_back_to(&mut self, mark: Mark) {
+        let [dropped, dropped_indexes, dropped_piles, building, expiring, refreshed] = mark.lengths;
+        (self.marks, self.queue_time) = (mark.marks, mark.queue_time);
+        (self.catalogue, self.catalogue_changed) = (mark.catalogue, mark.catalogue_changed);
+        self.dropped.truncate(dropped);
+        self.dropped_indexes.truncate(dropped_indexes);
+        self.dropped_piles.truncate(dropped_piles);
+        self.building.truncate(building);
+        self.expiring.truncate(expiring);
+        self.refreshed.truncate(refreshed);
+        self.log.clear();
+    }
+
     /// Takes back what an earlier command of the same batch has put there. True if there was something.
     pub(crate) fn withdraw(&mut self, table: TableId, key: &EntityKey, batch: u64) -> bool {
         let same_batch = self.refreshed.iter().rev().take_while(|record| record.batch == batch);

@@ -7,7 +7,7 @@
 mod damage;
 
 use crate::catalogue::{Catalogue, LoadError};
-use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::directory::{Directory, OpenError, check_version, explain, word};
 use crate::entity::with_record;
 use crate::index::check::Indexes;
 use crate::pages::{self, Damage};
@@ -61,8 +61,10 @@ pub fn check(directory: &Path, progress: &mut dyn FnMut(u64)) -> Result<CheckRep
     let mut check = Check { conn: &conn, report: CheckReport::default(), damaged: BTreeSet::new() };
     check.log(&directory).map_err(|source| unreadable(&directory.log(), source))?;
     if schema::CHECKSUMS_SINCE <= version {
-        check.damaged =
-            damage::damaged(&path, &directory.log()).map_err(|source| unreadable(&path, source))?;
+        let mut suspects = damage::suspects(&path, &directory.log())
+            .map_err(|source| unreadable(&path, source))?;
+        suspects.judge(&conn, &path);
+        check.damaged = suspects.damaged;
     }
     match check.run(&path, progress) {
         Ok(()) => {}
@@ -127,6 +129,9 @@ impl Check<'_> {
 
     /// What SQLite would forget when it recovers the log.
     fn log(&mut self, directory: &Directory) -> std::io::Result<()> {
+        if let Some(word) = word(&directory.database()) {
+            self.problem(word);
+        }
         if let Some(damage) = pages::log::damage(&directory.log())? {
             self.problem(format!("{damage}, and what was stored after it would be lost"));
         }

@@ -14,6 +14,8 @@
 //! A checkpoint that fails is a failed write: what a later attempt would report cannot be trusted. Only a full disk
 //! says so before anything is at risk, and is tried again.
 
+use crate::directory::leave_word;
+use crate::pages::{self, Damage};
 use crate::store::Shared;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
@@ -215,7 +217,12 @@ pub(crate) fn run(conn: &Connection, shared: &Arc<Shared>) {
             return;
         }
         if let Err(error) = checkpoint(conn, shared) {
-            shared.fail(&format!("a checkpoint of the database failed: {error}"));
+            let damage = pages::take_last();
+            if let Some(damage @ Damage::Frame(_)) = damage {
+                leave_word(shared.database(), damage);
+            }
+            let what = damage.map_or_else(|| error.to_string(), |damage| damage.to_string());
+            shared.fail(&format!("a checkpoint of the database failed: {what}"));
             return;
         }
     }

@@ -268,12 +268,12 @@ impl Committer {
 
     /// Runs something so that damage which it meets half way takes back this and nothing else.
     fn run_guarded(&self, work: Work, draft: &mut Draft) -> Result<Ran, Stopped> {
-        let before = draft.clone();
+        let before = draft.mark();
         self.execute("SAVEPOINT work")?;
         let ran = self.run_one(work, draft)?;
         if matches!(ran, Err((_, Fault::Damaged(_)))) {
             self.execute("ROLLBACK TO work")?;
-            *draft = before;
+            draft.go_back_to(before);
         }
         self.execute("RELEASE work")?;
         Ok(ran)
@@ -351,8 +351,16 @@ impl Committer {
         }
         draft.marks.sequence += 1;
         let sequence = draft.marks.sequence;
-        if !draft.log.is_empty() {
-            log::append(&self.conn, sequence, tick, &draft.log)?;
+        if !draft.log.is_empty()
+            && let Err(error) = log::append(&self.conn, sequence, tick, &draft.log)
+        {
+            return match Fault::from(error) {
+                Fault::Sqlite(error) => Err(Stopped::Sqlite(error)),
+                // With the damage of the log everything that it is about is taken back.
+                Fault::Damaged(what) if self.is_wary => Ok(Err((0, Fault::Damaged(what)))),
+                Fault::Damaged(what) => Ok(Err((0, Fault::Unguarded(what)))),
+                other => Ok(Err((0, other))),
+            };
         }
         for (pile, place) in ran.reached {
             self.shared.dead.note(pile, place, sequence);

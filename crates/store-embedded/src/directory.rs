@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "rowhouse.db";
 const LOCK: &str = "rowhouse.lock";
-/// A database in the making, and what SQLite may have left beside it.
-const UNFINISHED: [&str; 4] =
-    ["rowhouse.db.new", "rowhouse.db.new-journal", "rowhouse.db.new-wal", "rowhouse.db.new-shm"];
+/// A database in the making is named as the database with this behind it, and what SQLite may have left beside it as follows.
+const UNFINISHED: [&str; 4] = [".new", ".new-journal", ".new-wal", ".new-shm"];
+/// Behind the name of the database: a file that says which frame of the log a server found to be damaged.
+const DAMAGED_LOG: &str = "-wal.damaged";
 
 /// Why a data directory cannot be opened. Each says what is wrong and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +112,8 @@ pub enum OpenError {
 /// A directory that no other process uses. Dropping it lets others in.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    path: PathBuf,
+    /// The database. If it is a link, what that leads to: SQLite keeps the log there.
+    database: PathBuf,
     _lock: Option<File>,
 }
 
@@ -122,7 +124,7 @@ impl Directory {
         // Before anything is touched, and again when nobody else can change it.
         inspect(&path.join(DATABASE))?;
         let lock = lock(path)?;
-        let directory = Self { path: path.to_owned(), _lock: Some(lock) };
+        let directory = Self { database: real(path), _lock: Some(lock) };
         directory.discard_unfinished()?;
         if !inspect(&directory.database())? {
             directory.create_database(durability)?;
@@ -144,16 +146,16 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(OpenError::Unwritable { path: lock_path, source }),
         };
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { database: real(path), _lock: lock })
     }
 
     pub(crate) fn database(&self) -> PathBuf {
-        self.path.join(DATABASE)
+        self.database.clone()
     }
 
     /// The write-ahead log.
     pub(crate) fn log(&self) -> PathBuf {
-        self.path.join(format!("{DATABASE}-wal"))
+        beside(&self.database, "-wal")
     }
 
     fn create_database(&self, durability: Durability) -> Result<(), OpenError> {
@@ -164,7 +166,7 @@ impl Directory {
 
     /// An empty file for a database in the making.
     pub(crate) fn begin_database(&self) -> Result<PathBuf, OpenError> {
-        let unfinished = self.path.join(UNFINISHED[0]);
+        let unfinished = beside(&self.database, UNFINISHED[0]);
         // SQLite gives the files beside the database the rights of the database.
         private().create_new(true).open(&unfinished).map_err(touched(&unfinished))?;
         Ok(unfinished)
@@ -172,7 +174,7 @@ impl Directory {
 
     /// Removes what is left of a database in the making.
     pub(crate) fn discard_unfinished(&self) -> Result<(), OpenError> {
-        UNFINISHED.iter().try_for_each(|name| remove(&self.path.join(name)))
+        UNFINISHED.iter().try_for_each(|name| remove(&beside(&self.database, name)))
     }
 
     /// Puts a database that is whole, and on the disk, in the place of the one that is there. That one must have no log.
@@ -182,15 +184,53 @@ impl Directory {
         durability: Durability,
     ) -> Result<(), OpenError> {
         remove(&self.log())?;
-        remove(&self.path.join(format!("{DATABASE}-shm")))?;
+        remove(&beside(&self.database, "-shm"))?;
         fs::rename(unfinished, self.database()).map_err(touched(unfinished))?;
         // Elsewhere directories cannot be opened, and renaming is durable by itself.
         if cfg!(unix) && durability != Durability::Ephemeral {
-            let directory = File::open(&self.path).map_err(touched(&self.path))?;
-            directory.sync_all().map_err(touched(&self.path))?;
+            let path = self.database.parent().unwrap_or(Path::new("."));
+            let directory = File::open(path).map_err(touched(path))?;
+            directory.sync_all().map_err(touched(path))?;
         }
         Ok(())
     }
+}
+
+/// The database of a directory, behind a link if it is one.
+fn real(directory: &Path) -> PathBuf {
+    let path = directory.join(DATABASE);
+    if path.is_symlink() { fs::canonicalize(&path).unwrap_or(path) } else { path }
+}
+
+/// A file beside the database, named as it is with something behind.
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    database.with_file_name(name)
+}
+
+/// Leaves word for the next start that the log is damaged: what SQLite would make of it then is not what was acknowledged.
+/// Removed by whoever wants to do without what was lost.
+pub(crate) fn leave_word(database: &Path, damage: Damage) {
+    let path = beside(database, DAMAGED_LOG);
+    let written = File::create(&path).and_then(|mut file| {
+        writeln!(file, "{damage}")?;
+        file.sync_all()
+    });
+    if let Err(error) = written {
+        tracing::error!(%error, "the next start will not know that the log is damaged");
+    }
+}
+
+/// What a server that ran before said of the log, if that is still there.
+pub(crate) fn word(database: &Path) -> Option<String> {
+    let path = beside(database, DAMAGED_LOG);
+    let text = fs::read_to_string(&path).ok()?;
+    let log_is_there = fs::metadata(beside(database, "-wal")).is_ok_and(|log| log.len() > 0);
+    log_is_there.then(|| {
+        let (what, path) = (text.trim(), path.display());
+        format!("{what}, as the last server found; to do without what was lost remove {path}")
+    })
 }
 
 fn touched(path: &Path) -> impl FnOnce(io::Error) -> OpenError {

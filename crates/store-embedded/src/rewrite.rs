@@ -18,11 +18,12 @@ pub(crate) fn is_quick(database: &Path) -> bool {
     std::fs::metadata(database).is_ok_and(|metadata| metadata.len() <= REWRITE_BYTES_MAX)
 }
 
-/// Rewrites a database of the format before checksums. If there is no room for a second one, it stays as it is.
+/// Rewrites a database of the format before checksums. If there is no room for a second one, or a page of it cannot be read,
+/// it stays as it is: what is intact is served as before.
 pub(crate) fn try_rewrite(directory: &Directory, durability: Durability) -> Result<(), OpenError> {
     match rewrite(directory, durability) {
-        Err(error @ OpenError::Unwritable { .. }) => {
-            tracing::warn!(%error, "there is no room to add checksums to the database");
+        Err(error @ (OpenError::Unwritable { .. } | OpenError::Corrupt { .. })) => {
+            tracing::error!(%error, "the database stays without checksums");
             directory.discard_unfinished()
         }
         other => other,

@@ -5,7 +5,7 @@ use crate::catalogue::Catalogue;
 use crate::change::Change;
 use crate::checkpoint::{self, Requests};
 use crate::committer::{Committer, Fault, NO_TICKS};
-use crate::directory::{Directory, OpenError, check_version, explain};
+use crate::directory::{Directory, OpenError, check_version, explain, word};
 use crate::expire::Expiring;
 use crate::fit::Fit;
 use crate::frozen::Frozen;
@@ -500,6 +500,9 @@ fn about(batch: &Batch) -> About {
 /// SQLite would take damage in the log for its end, and forget what was acknowledged after it.
 fn refuse_damaged_log(directory: &Directory) -> Result<(), OpenError> {
     let path = directory.log();
+    if let Some(detail) = word(&directory.database()) {
+        return Err(OpenError::Corrupt { path, detail });
+    }
     match pages::log::damage(&path) {
         Ok(None) => Ok(()),
         Ok(Some(damage)) => Err(OpenError::Corrupt { path, detail: damage.to_string() }),

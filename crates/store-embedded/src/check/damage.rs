@@ -16,12 +16,30 @@ const NAMES_MAX: usize = 5;
 /// Pages that are read at a time.
 const AT_A_TIME: usize = 256;
 
-/// The pages of the file that are not what was written. Those that the log has a later version of do not count.
-pub(super) fn damaged(database: &Path, log: &Path) -> io::Result<BTreeSet<u32>> {
+/// Pages of the file that are not what was written, and those that may never have been written. Pages that the log has a
+/// later version of do not count.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    pub(super) damaged: BTreeSet<u32>,
+    blank: BTreeSet<u32>,
+}
+
+impl Suspects {
+    /// Blank pages are damaged if another page leads to them, and otherwise nobody's.
+    pub(super) fn judge(&mut self, conn: &Connection, database: &Path) {
+        if !self.blank.is_empty() {
+            let found = places(conn, database, &self.blank);
+            self.damaged.extend(found.into_keys());
+        }
+    }
+}
+
+/// Reads the whole file.
+pub(super) fn suspects(database: &Path, log: &Path) -> io::Result<Suspects> {
     let in_log = pages::log::pages(log)?;
     let mut file = File::open(database)?;
     let mut buffer = vec![0; AT_A_TIME * PAGE_BYTES];
-    let (mut damaged, mut number) = (BTreeSet::new(), 0_u32);
+    let (mut found, mut number) = (Suspects::default(), 0_u32);
     loop {
         let mut length = 0;
         while length < buffer.len() {
@@ -34,15 +52,16 @@ pub(super) fn damaged(database: &Path, log: &Path) -> io::Result<BTreeSet<u32>> 
         }
         for page in buffer[..length].chunks(PAGE_BYTES) {
             number += 1;
-            if damaged.len() < DAMAGED_MAX
+            let of = if pages::is_blank(page) { &mut found.blank } else { &mut found.damaged };
+            if of.len() < DAMAGED_MAX
                 && !pages::is_intact(number, page)
                 && !in_log.contains(&number)
             {
-                damaged.insert(number);
+                of.insert(number);
             }
         }
         if length < buffer.len() {
-            return Ok(damaged);
+            return Ok(found);
         }
     }
 }
@@ -54,16 +73,7 @@ pub(super) fn name(
     damaged: &BTreeSet<u32>,
     catalogue: Option<&Catalogue>,
 ) -> Vec<String> {
-    let places = trees(conn).ok().zip(File::open(database).ok()).map(|(trees, mut file)| {
-        tree::places(&trees, damaged, &mut |number| {
-            let mut page = vec![0; PAGE_BYTES];
-            let at = (u64::from(number).checked_sub(1)?) * PAGE_BYTES as u64;
-            file.seek(SeekFrom::Start(at)).ok()?;
-            file.read_exact(&mut page).ok()?;
-            Some(page)
-        })
-    });
-    let places = places.unwrap_or_default();
+    let places = places(conn, database, damaged);
     let describe = |number: &u32| {
         let what = match (places.get(number), catalogue) {
             (Some(place), Some(catalogue)) => held(conn, catalogue, place),
@@ -74,6 +84,24 @@ pub(super) fn name(
         format!("page {number} of the database is damaged: {what}")
     };
     damaged.iter().map(describe).collect()
+}
+
+/// Where pages are in the trees of the database; those that nothing leads to are not in it.
+fn places(
+    conn: &Connection,
+    database: &Path,
+    wanted: &BTreeSet<u32>,
+) -> BTreeMap<u32, tree::Place> {
+    let places = trees(conn).ok().zip(File::open(database).ok()).map(|(trees, mut file)| {
+        tree::places(&trees, wanted, &mut |number| {
+            let mut page = vec![0; PAGE_BYTES];
+            let at = (u64::from(number).checked_sub(1)?) * PAGE_BYTES as u64;
+            file.seek(SeekFrom::Start(at)).ok()?;
+            file.read_exact(&mut page).ok()?;
+            Some(page)
+        })
+    });
+    places.unwrap_or_default()
 }
 
 /// The trees of the schema and their roots.

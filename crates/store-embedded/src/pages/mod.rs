@@ -21,7 +21,7 @@ mod vfs;
 pub(crate) mod log;
 pub(crate) mod tree;
 
-pub(crate) use sum::{is_intact, is_reserved};
+pub(crate) use sum::{is_blank, is_intact, is_reserved};
 pub(crate) use vfs::{reserve, vfs};
 
 use std::cell::Cell;

@@ -2,7 +2,7 @@
 //!
 //! CRC-32 over the content and the page number notices every change of up to three bits of a page
 //! and every page that stands in another one's place. It is stored twice, the second time inverted,
-//! so that a flipped bit in it is noticed as well and a page of zeros never looks intact by chance.
+//! so that a flipped bit in it is noticed as well, and a page of zeros never looks intact.
 
 use super::{PAGE_BYTES, SUM_BYTES};
 
@@ -32,16 +32,20 @@ pub(super) fn seal(number: u32, page: &mut [u8; PAGE_BYTES]) {
     end.copy_from_slice(&sum(number, content));
 }
 
-/// Whether a page is what was written.
-///
-/// A page of zeros is one that was never written: SQLite makes the file longer before it fills it,
-/// and leaves pages out that were freed meanwhile.
+/// Whether a page is what was written. One that was never written is not: SQLite reads no such page, so a block of zeros
+/// that it reads was lost.
 pub(crate) fn is_intact(number: u32, page: &[u8]) -> bool {
     if page.len() != PAGE_BYTES {
         return false;
     }
     let (content, end) = page.split_at(CONTENT);
-    sum(number, content) == end || page.iter().all(|byte| *byte == 0)
+    sum(number, content) == end
+}
+
+/// Whether a page may never have been written. There are such pages in a sound file: those that were freed before they were
+/// written, and the one that SQLite leaves out for its locks.
+pub(crate) fn is_blank(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == 0)
 }
 
 /// Whether the beginning of a database says that its pages have our size, and room for a checksum.
@@ -81,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_zeros_was_never_written() {
+    fn a_page_of_zeros_is_not_intact() {
         let mut page = [0; PAGE_BYTES];
-        assert!(is_intact(3, &page));
+        assert!(!is_intact(3, &page) && is_blank(&page));
         seal(3, &mut page);
         assert!(is_intact(3, &page));
         assert_ne!(page, [0; PAGE_BYTES]);

@@ -2,7 +2,7 @@
 //!
 //! `ROWHOUSE_FLIPS` and `ROWHOUSE_FLIPS_MB` make it a long proof (`scripts/verify damage`).
 
-use crate::common::{commit, key, put, record, scan_of, table};
+use crate::common::{commit, key, number, put, record, scan_of, table};
 use rowhouse_env::{Clock, SystemClock};
 use rowhouse_query::index::entry;
 use rowhouse_store::conformance::indexed::{index_of, only, ready, scan_through, unique_of};
@@ -409,4 +409,96 @@ async fn a_damaged_table_can_be_replaced() {
     let store = open(directory.path()).unwrap();
     let again = table(&store, TABLES[0]).await;
     commit(&store, vec![put(again, "p", "r", record(1, 1))]).await;
+}
+
+/// A block that reads as zeros was lost, also where SQLite would take it for the end of a long record.
+#[tokio::test]
+async fn a_page_of_zeros_is_never_an_answer() {
+    let sound = tempfile::tempdir().unwrap();
+    let store = open(sound.path()).unwrap();
+    let things = table(&store, "Things").await;
+    commit(&store, vec![put(things, "p", "long", record(1, 50_000))]).await;
+    store.close().await.unwrap();
+    let all = fs::read(database(sound.path())).unwrap();
+    let mut met = 0;
+    for page in 1..all.len() / 4096 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = all.clone();
+        bytes[page * 4096..(page + 1) * 4096].fill(0);
+        fs::write(database(directory.path()), bytes).unwrap();
+        // An error names it as well.
+        let is_named =
+            check(directory.path(), &mut |_| {}).map_or(true, |it| !it.problems.is_empty());
+        let Ok(store) = open(directory.path()) else {
+            assert!(is_named, "page {}", page + 1);
+            continue;
+        };
+        match store.get(things, &key("p", "long")).await {
+            Ok(found) => assert_eq!(number(&found.expect("it is there")), 1),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
+                assert!(is_named, "page {}", page + 1);
+                met += 1;
+            }
+        }
+    }
+    assert!(met > 11, "the pages of the record: {met}");
+}
+
+/// The log lies beside the database, wherever a link leads.
+#[tokio::test]
+async fn a_damaged_log_behind_a_link_is_not_cut_short() {
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(elsewhere.path()).unwrap();
+    let things = table(&store, "Things").await;
+    for n in 0..30 {
+        commit(&store, vec![put(things, "p", &format!("{n:02}"), record(n, 500))]).await;
+    }
+    let killed = tempfile::tempdir().unwrap();
+    for name in ["rowhouse.db", "rowhouse.db-wal"] {
+        fs::copy(elsewhere.path().join(name), killed.path().join(name)).unwrap();
+    }
+    let log = killed.path().join("rowhouse.db-wal");
+    flip(&log, fs::metadata(&log).unwrap().len() * 4);
+    std::os::unix::fs::symlink(database(killed.path()), database(here.path())).unwrap();
+    let error = open(here.path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("of the write-ahead log is damaged"), "{error}");
+}
+
+/// Damage of the changes that are kept is refused like other damage, and ends with them.
+#[tokio::test]
+async fn damage_of_kept_changes_stops_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).unwrap();
+    let things = table(&store, "Things").await;
+    store.keep_changes(Some(std::time::Duration::from_secs(3600))).await.unwrap();
+    for n in 0..200 {
+        commit(&store, vec![put(things, "p", &format!("{n:03}"), record(n, 300))]).await;
+    }
+    store.close().await.unwrap();
+    let all = fs::metadata(database(directory.path())).unwrap().len() / 4096;
+    let is_of_changes = |report: &rowhouse_store_embedded::CheckReport| {
+        report.problems.iter().any(|problem| problem.contains("changes that are kept"))
+    };
+    // The last of their pages, where the next is added.
+    let page = (10..all)
+        .rev()
+        .find(|page| {
+            flip(&database(directory.path()), page * 4096 * 8 + 900);
+            let report = check(directory.path(), &mut |_| {}).unwrap();
+            let found = is_of_changes(&report);
+            flip(&database(directory.path()), page * 4096 * 8 + 900);
+            found
+        })
+        .expect("a page of changes");
+    flip(&database(directory.path()), page * 4096 * 8 + 900);
+    let store = open(directory.path()).unwrap();
+    for _ in 0..3 {
+        let again = Batch::new(vec![put(things, "p", "again", record(1, 10))]);
+        let refused = store.commit(again).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Busy | StoreError::Corrupt(_)), "{refused}");
+        assert!(store.ready().is_ok());
+    }
+    store.keep_changes(None).await.unwrap();
+    commit(&store, vec![put(things, "p", "again", record(1, 10))]).await;
 }

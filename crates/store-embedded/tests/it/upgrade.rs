@@ -320,6 +320,23 @@ async fn an_interrupted_rewrite_begins_again() {
     assert!(!add_checksums(directory.path()).expect("looked at"), "they are there");
 }
 
+/// What is damaged in an older database is what it was: everything else is served.
+#[tokio::test]
+async fn a_damaged_older_database_is_served() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = directory.path().join("rowhouse.db");
+    let mut bytes = fs::read(fixture("format3")).expect("the fixture is there");
+    // A leaf of an index or of the entities is none any more.
+    let leaf = (40..bytes.len() / 4096).find(|page| bytes[page * 4096] == 10).expect("a leaf");
+    bytes[leaf * 4096] = 0xFF;
+    fs::write(&database, bytes).expect("written");
+    let store = open(directory.path());
+    assert!(!store.is_verified(), "it could not be rewritten");
+    assert!(!directory.path().join("rowhouse.db.new").exists());
+    let tables = store.accounts().await.expect("listed");
+    assert_eq!(tables.len(), 1);
+}
+
 /// What a start leaves as it is, because it is large, a command rewrites.
 #[tokio::test]
 async fn checksums_are_added_when_asked() {
