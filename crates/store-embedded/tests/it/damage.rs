@@ -471,7 +471,7 @@ async fn damage_of_kept_changes_stops_no_server() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).unwrap();
     let things = table(&store, "Things").await;
-    store.keep_changes(Some(std::time::Duration::from_secs(3600))).await.unwrap();
+    store.keep_changes(Some(std::time::Duration::from_hours(1))).await.unwrap();
     for n in 0..200 {
         commit(&store, vec![put(things, "p", &format!("{n:03}"), record(n, 300))]).await;
     }
