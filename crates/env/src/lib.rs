@@ -12,6 +12,7 @@ mod priority;
 
 pub use boot::boot_time;
 pub use memory::memory_bytes;
+pub use polls::thread_time;
 pub use priority::{breathe, step_back};
 use rowhouse_types::{Guid, Timestamp};
 use std::cell::RefCell;

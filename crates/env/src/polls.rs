@@ -17,8 +17,8 @@ pub const WATCH_POLLS: &str = "ROWHOUSE_WATCH_POLLS";
 /// What such a server logs.
 pub const LONG_POLL: &str = "a task held its thread for too long";
 
-/// The processor time that this thread has used; nothing where the system does not tell.
-fn thread_time() -> Duration {
+/// The processor time that this thread has used; zero on systems other than Linux.
+pub fn thread_time() -> Duration {
     #[cfg(target_os = "linux")]
     {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

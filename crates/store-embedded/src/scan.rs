@@ -4,7 +4,8 @@
 //! where SQLite has it; only rows that match are copied. A page that nobody waits for any more ends, and so does a long one
 //! that the log waits for ([`checkpoint`](crate::checkpoint)).
 //!
-//! A page that takes long lets everybody else go first: the rest of it is read at a lower priority. No thread
+//! A page that takes long lets everybody else go first: the rest of it is read at a lower priority.
+//! With a long filter that is after half a millisecond, with any other after many rows. No thread
 //! can take that back, so the next page on its connection is read by another thread. While a processor reads
 //! nothing, two threads read such a page from both ends ([`meet`]).
 
@@ -19,10 +20,10 @@ use crate::index::{self, Way, lookup};
 use crate::schema;
 use crate::store::Shared;
 use rowhouse_query::Filter;
-use rowhouse_store::{Expiry, Page, Scan, StoreError, Table, TableId, Take};
+use rowhouse_store::{Expiry, Extent, Page, Scan, StoreError, Table, TableId, Take};
 use rowhouse_types::{Corrupt, Direction, KeyRange, Position, RecordRef, Row, Timestamp};
 use rusqlite::{Connection, Rows, params};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,10 @@ const ROWS_PER_LOOK: u64 = 16;
 const LOOKS_PER_TURN: u32 = 64;
 /// With so many conditions every row may take long.
 const LONG_FILTER: usize = 64;
+/// A reading with a long filter steps back after this time, and yields the processor whenever so
+/// much has passed again: the number of looks does not say how long it takes. A page of 1,000 rows
+/// with a filter of a few conditions takes about as long.
+const TURN: Duration = Duration::from_micros(500);
 /// Until the system is asked again for a thread that it did not give.
 const NO_THREAD_PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,32 +74,101 @@ struct State {
 /// Something to be read, which sends the answer itself.
 type Job = Box<dyn FnOnce(&Connection, &Arc<Shared>, &Length) + Send>;
 
-/// How long a reading takes, counted in looks at the clock.
+/// How long a reading takes: counted in looks, and with a long filter also measured.
 struct Length {
     looks: Cell<u32>,
-    /// From so many on it is long.
-    long: u32,
+    /// From this number of looks on it is long; `u32::MAX` if the thread must not step back.
+    long_looks: u32,
+    long: Cell<bool>,
+    timed: OnceCell<Timed>,
+}
+
+/// The time of a reading with a long filter.
+struct Timed {
+    /// What the thread had used before, of the processor.
+    used: Duration,
+    /// When the current turn began.
+    turn: Cell<Instant>,
 }
 
 impl Length {
-    fn new(long: u32) -> Self {
-        Self { looks: Cell::new(0), long }
+    fn new(long_looks: u32) -> Self {
+        let (looks, long, timed) = (Cell::new(0), Cell::new(false), OnceCell::new());
+        Self { looks, long_looks, long, timed }
+    }
+
+    /// The reading begins. Only one with a long filter reads the clock.
+    fn begin(&self, pace: Pace) {
+        if pace == Pace::Timed {
+            let turn = Cell::new(Instant::now());
+            self.timed.get_or_init(|| Timed { used: rowhouse_env::thread_time(), turn });
+        }
     }
 
     /// Counts a look. Now and then others have a turn, and when the reading becomes long, its thread steps back for ever.
     fn look(&self) {
         let looks = self.looks.get().saturating_add(1);
         self.looks.set(looks);
-        if looks == self.long {
-            rowhouse_env::step_back();
+        if looks == self.long_looks {
+            self.step_back();
         }
-        if looks.is_multiple_of(LOOKS_PER_TURN) {
-            thread::yield_now();
+        match self.timed.get() {
+            None if looks.is_multiple_of(LOOKS_PER_TURN) => thread::yield_now(),
+            None => {}
+            Some(timed) => self.end_turn(timed),
+        }
+    }
+
+    /// Ends the turn if it has lasted long enough. The thread may have waited meanwhile for a
+    /// processor, so the reading is long only if it has used one for as long.
+    fn end_turn(&self, timed: &Timed) {
+        if timed.turn.get().elapsed() < TURN {
+            return;
+        }
+        let used = || rowhouse_env::thread_time().saturating_sub(timed.used);
+        if self.long_looks < u32::MAX && !self.is_long() && TURN <= used() {
+            self.step_back();
+        }
+        thread::yield_now();
+        timed.turn.set(Instant::now());
+    }
+
+    fn step_back(&self) {
+        if !self.long.replace(true) {
+            rowhouse_env::step_back();
         }
     }
 
     fn is_long(&self) -> bool {
-        self.long <= self.looks.get()
+        self.long.get()
+    }
+}
+
+/// What a look is a measure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Looks come after about the same time.
+    Looks,
+    /// What is between two looks may take as long as a page otherwise does: the time counts.
+    Timed,
+}
+
+impl Pace {
+    /// Of a reading with this filter.
+    pub(crate) fn of(filter: Option<&Filter>) -> Self {
+        let long = filter.is_some_and(|filter| LONG_FILTER <= filter.terms());
+        if long { Self::Timed } else { Self::Looks }
+    }
+
+    /// Of an estimate: each span or range is a search of its own.
+    pub(crate) fn of_extent(extent: &Extent) -> Self {
+        let searches = match extent {
+            Extent::Keys(ranges) => ranges.len(),
+            Extent::Entries(parts, ranges) => {
+                parts.iter().map(|part| part.spans.len()).sum::<usize>() * ranges.len()
+            }
+        };
+        if LONG_FILTER <= searches { Self::Timed } else { Self::Looks }
     }
 }
 
@@ -114,11 +188,24 @@ impl Scans {
         + Send
         + 'static,
     ) -> Result<T, StoreError> {
+        self.ask_at(Pace::Looks, most, read).await
+    }
+
+    /// The same at this pace.
+    pub(crate) async fn ask_at<T: Send + 'static>(
+        &self,
+        pace: Pace,
+        most: usize,
+        read: impl FnOnce(&Connection, &Arc<Shared>, &dyn Fn() -> bool) -> Result<T, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = move |conn: &Connection, shared: &Arc<Shared>, length: &Length| {
             if reply.is_closed() {
                 return;
             }
+            length.begin(pace);
             let abandoned = || {
                 length.look();
                 reply.is_closed()
@@ -311,8 +398,10 @@ pub(crate) fn read(
 
 /// How many rows are examined between looks at the clock.
 pub(crate) fn rows_per_look(filter: Option<&Filter>) -> u64 {
-    let long = filter.is_some_and(|filter| LONG_FILTER <= filter.terms());
-    if long { 1 } else { ROWS_PER_LOOK }
+    match Pace::of(filter) {
+        Pace::Looks => ROWS_PER_LOOK,
+        Pace::Timed => 1,
+    }
 }
 
 /// A page in the making.

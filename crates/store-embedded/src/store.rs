@@ -18,7 +18,7 @@ use crate::pages::{self, Damages};
 use crate::queue::{self, commands::lone_take, dead::Dead, time::QueueTime};
 use crate::reader::Readers;
 use crate::rewrite;
-use crate::scan::{self, Scans, sort};
+use crate::scan::{self, Pace, Scans, sort};
 use crate::schema::{self, Marks};
 use crate::sweep::{self, Note, Sweeper};
 use crate::tuning::Tuning;
@@ -407,6 +407,17 @@ impl EmbeddedStore {
         self.shared.scans.ask(self.shared.tuning.scan_jobs, read).await
     }
 
+    /// Has a thread read what a filter may be long for.
+    async fn read_at<T: Send + 'static>(
+        &self,
+        pace: Pace,
+        read: impl FnOnce(&Connection, &Arc<Shared>, &dyn Fn() -> bool) -> Result<T, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, StoreError> {
+        self.shared.scans.ask_at(pace, self.shared.tuning.scan_jobs, read).await
+    }
+
     /// The current catalogue, unless the store is closed.
     fn catalogue(&self) -> Result<Guard<Arc<Catalogue>>, StoreError> {
         self.shared.health.readable()?;
@@ -551,8 +562,11 @@ impl Store for EmbeddedStore {
     }
 
     async fn scan(&self, table: TableId, scan: Scan) -> Result<Page, StoreError> {
+        let timing = Pace::of(scan.filter.as_deref());
         let page = self
-            .read(move |conn, shared, abandoned| scan::page(conn, shared, table, &scan, abandoned))
+            .read_at(timing, move |conn, shared, abandoned| {
+                scan::page(conn, shared, table, &scan, abandoned)
+            })
             .await;
         self.shared.noticed(About::Table(table), page)
     }
@@ -658,22 +672,29 @@ impl Store for EmbeddedStore {
     }
 
     async fn walk(&self, table: TableId, walk: Walk) -> Result<WalkPage, StoreError> {
+        let timing = Pace::of(walk.filter.as_deref());
         let page = self
-            .read(move |conn, shared, abandoned| walk::page(conn, shared, table, &walk, abandoned))
+            .read_at(timing, move |conn, shared, abandoned| {
+                walk::page(conn, shared, table, &walk, abandoned)
+            })
             .await;
         self.shared.noticed(About::Table(table), page)
     }
 
     async fn sort(&self, table: TableId, sort: Sort) -> Result<Option<WalkPage>, StoreError> {
+        let timing = Pace::of(sort.filter.as_deref());
         let page = self
-            .read(move |conn, shared, abandoned| sort::page(conn, shared, table, &sort, abandoned))
+            .read_at(timing, move |conn, shared, abandoned| {
+                sort::page(conn, shared, table, &sort, abandoned)
+            })
             .await;
         self.shared.noticed(About::Table(table), page)
     }
 
     async fn weigh(&self, table: TableId, extent: Extent, bound: u64) -> Result<u64, StoreError> {
+        let timing = Pace::of_extent(&extent);
         let estimate = self
-            .read(move |conn, shared, abandoned| {
+            .read_at(timing, move |conn, shared, abandoned| {
                 weigh::weigh(conn, shared, table, &extent, bound, abandoned)
             })
             .await;

@@ -15,6 +15,7 @@ use crate::tuning::Tuning;
 use crate::{Durability, EmbeddedStore, Options, check};
 use common::{commit, key, number, page, put, record, scan_of, table, write};
 use rowhouse_env::{Clock, SystemClock};
+use rowhouse_query::Filter;
 use rowhouse_store::{
     Batch, Condition, Conflict, IndexKeys, Scan, Sort, Store, StoreError, TableId, Take, Write,
 };
@@ -587,6 +588,36 @@ fn a_long_page_lets_others_go_first() {
             assert_eq!(page(&store, things, KeyRange::all()).await.rows.len(), 5000);
         }
         assert_eq!(after_looks(0).await, here);
+        store.close().await.unwrap();
+    });
+}
+
+/// A page with a long filter steps back after a short time, however few rows it examines.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_filter_lets_others_go_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let tuning = Tuning { scan_threads: 1, ..Tuning::default() };
+    let options = Options { readers: 1, ..Options::new(directory.path()) };
+    let store = EmbeddedStore::open_tuned(options, Arc::new(SystemClock), tuning).unwrap();
+    // A thread that has stepped back is replaced.
+    let thread = async || {
+        let read = |_: &_, _: &_, _: &dyn Fn() -> bool| Ok(std::thread::current().id());
+        store.shared.scans.ask(8, read).await.unwrap()
+    };
+    let terms = |count: usize| {
+        let terms: Vec<_> = (0..count).map(|n| format!("O eq {n}")).collect();
+        Filter::parse(&terms.join(" or ")).unwrap().map(Arc::new)
+    };
+    runtime().block_on(async {
+        let things = table(&store, "Things").await;
+        fill(&store, things, 1, 100).await;
+        for (count, is_long) in [(2, false), (2_000, true), (2, false)] {
+            let before = thread().await;
+            let scan = Scan { filter: terms(count), ..scan_of(KeyRange::all()) };
+            assert_eq!(store.scan(things, scan).await.unwrap().examined, 100);
+            assert_eq!(thread().await != before, is_long, "{count} terms");
+        }
         store.close().await.unwrap();
     });
 }

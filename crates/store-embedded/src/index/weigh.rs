@@ -28,7 +28,7 @@ pub(crate) fn weigh(
     guarded(shared, table, &indexes, |table| {
         let (_view, _) = View::latest(conn, shared)?;
         match extent {
-            Extent::Keys(ranges) => entities(conn, table.id, ranges, bound),
+            Extent::Keys(ranges) => entities(conn, table.id, ranges, bound, abandoned),
             Extent::Entries(parts, ranges) => {
                 entries(conn, &Way::all(table, parts)?, ranges, bound, abandoned)
             }
@@ -41,10 +41,14 @@ fn entities(
     table: TableId,
     ranges: &[KeyRange],
     bound: u64,
+    abandoned: &dyn Fn() -> bool,
 ) -> Result<u64, Fault> {
     let mut statement = conn.prepare_cached(FROM)?;
     let mut counted = 0;
     for range in ranges {
+        if abandoned() {
+            break;
+        }
         let start = &range.start;
         let table = table.0.cast_signed();
         let mut rows = statement.query(params![table, &*start.partition, &*start.row])?;
@@ -68,6 +72,9 @@ fn entries(
     let (mut counted, mut passed) = (0, 0_u64);
     for way in ways {
         for span in way.spans {
+            if abandoned() {
+                return Ok(counted);
+            }
             if let Some(entry) = span.single() {
                 let mut stream = Stream::new(way.id, entry, ranges, Direction::Ascending);
                 while counted < bound && stream.next(conn)?.is_some() {

@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Reading, Role, View};
+use super::{Pace, Reading, Role, View};
 use crate::committer::Fault;
 use crate::entity;
 use crate::index;
@@ -122,6 +122,7 @@ impl<'a> Ask<'a> {
         let (table, now, batch, ours) =
             (self.table.clone(), self.now, self.batch, Arc::clone(&meeting));
         self.shared.scans.try_push(Box::new(move |conn, _, length| {
+            length.begin(Pace::of(scan.filter.as_deref()));
             let over = || {
                 length.look();
                 ours.lock().over
