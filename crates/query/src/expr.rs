@@ -160,7 +160,7 @@ impl Expr {
         }
     }
 
-    fn terms(&self) -> usize {
+    pub(crate) fn terms(&self) -> usize {
         /// A function may go through a whole text where a comparison stops at the first difference.
         const FUNCTION: usize = 8;
         match self {

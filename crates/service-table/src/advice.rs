@@ -7,7 +7,8 @@
 
 use crate::costly::is_costly;
 use crate::planner::PlanTaken;
-use rowhouse_query::index::{IndexKeys, lookups, spans};
+use crate::threads::give_way;
+use rowhouse_query::index::{IndexKeys, lookups_in_turns, spans};
 use rowhouse_query::{Call, Comparison, Expr, Filter, PlanKind, Test, Text};
 use rowhouse_store::{Index, IndexState, Table};
 use rowhouse_types::{IndexName, limits};
@@ -145,7 +146,7 @@ fn of_filter(filter: &Filter) -> Vec<WantedIndex> {
     gather(filter.root(), &mut properties);
     let each: Vec<IndexKeys> = properties.iter().map(|property| keys(&[*property])).collect();
     let numbered: Vec<_> = each.iter().enumerate().collect();
-    let ways = lookups(filter, &numbered);
+    let ways = lookups_in_turns(filter, &numbered, &give_way);
     let Some(way) = ways.iter().min_by_key(|way| way.len()) else { return Vec::new() };
     let used = |at: &usize| way.iter().any(|part| part.index == *at);
     // Alone and in front, it does not matter whether its values are named.

@@ -10,7 +10,7 @@ use rowhouse_query::Filter;
 use rowhouse_store::{Table, TableId};
 use rowhouse_types::{Access, TableName};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Most tables of which queries are remembered; the one whose queries cost least makes room.
@@ -66,12 +66,24 @@ impl Costly {
             return;
         }
         let text = filter.map(shape::shape).unwrap_or_default();
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (text, order.map(str::to_owned));
+        // Not while others wait for the lock: with a long filter it takes milliseconds.
+        let is_known = self.lock().get(&table.id).is_some_and(|known| known.contains_key(&key));
+        let wanted = if is_known {
+            Vec::new()
+        } else {
+            // As the property alone: which end comes first does not matter.
+            advice::wanted(filter, order.map(|order| order.trim_end_matches(" desc")))
+        };
+        let mut tables = self.lock();
         make_room(&mut tables, &table.id, TABLES_MAX, |shapes| {
             shapes.values().map(|query| query.examined).sum()
         });
         let shapes = tables.entry(table.id).or_default();
-        let key = (text, order.map(str::to_owned));
+        if is_known && !shapes.contains_key(&key) {
+            // It has made room for others meanwhile, so it costs less than they do.
+            return;
+        }
         make_room(shapes, &key, SHAPES_MAX, |query| query.examined);
         let (text, by) = key.clone();
         let query = shapes.entry(key).or_insert_with(|| CostlyQuery {
@@ -81,8 +93,7 @@ impl Costly {
             count: 0,
             examined: 0,
             returned: 0,
-            // As the property alone: which end comes first does not matter.
-            wanted: advice::wanted(filter, order.map(|order| order.trim_end_matches(" desc"))),
+            wanted,
         });
         query.plan = plan;
         query.count += 1;
@@ -90,9 +101,12 @@ impl Costly {
         query.returned += returned;
     }
 
+    fn lock(&self) -> MutexGuard<'_, HashMap<TableId, Shapes>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn of(&self, table: TableId) -> Vec<CostlyQuery> {
-        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.get(&table).map(|shapes| shapes.values().cloned().collect()).unwrap_or_default()
+        self.lock().get(&table).map(|shapes| shapes.values().cloned().collect()).unwrap_or_default()
     }
 }
 

@@ -39,6 +39,7 @@ use costly::Costly;
 use rowhouse_store::{AccountId, Store, Table};
 use rowhouse_types::{Grant, KeyRange, TableName, Timestamp};
 use std::sync::Arc;
+use std::time::Instant;
 use threads::Threads;
 use watcher::Watcher;
 
@@ -77,6 +78,17 @@ impl TableService {
     pub fn new(store: Arc<dyn Store>) -> Self {
         let watcher = Watcher::new(Arc::clone(&store));
         Self { store, watcher, costly: Arc::default(), threads: Threads::new() }
+    }
+
+    /// Does on a thread with a low priority what would hold a task's thread for too long, as parsing
+    /// a long filter does. For requests that are admitted as scans. Fails with [`TableError::Busy`]
+    /// if no thread was free before the deadline.
+    pub async fn long_work<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, TableError> {
+        self.threads.long_work(deadline, work).await
     }
 
     /// Until when it shows everything that was answered, if it is on a copy; `None` if it is on no copy.

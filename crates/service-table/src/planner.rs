@@ -9,8 +9,9 @@
 //! order of keys, or entries of the partitions in the part ([`is_confined`]). So neither the plan nor any number, nor the time that
 //! it takes, depends on what is outside.
 
+use crate::threads::give_way;
 use crate::{Caller, TableError, TableService};
-use rowhouse_query::index::{is_confined, lookups};
+use rowhouse_query::index::{is_confined, lookups_in_turns};
 use rowhouse_query::{Filter, Plan, PlanKind};
 use rowhouse_store::{
     Conflict, Extent, IndexId, IndexState, Lookup, Page, Scan, StoreError, Table, Take,
@@ -360,7 +361,7 @@ fn ways(table: &Table, chosen: &Chosen, visible: Option<&KeyRange>) -> Vec<Way> 
         return Vec::new();
     }
     let narrowed = visible.map(|range| filter.within_partitions(range));
-    let found = lookups(narrowed.as_ref().unwrap_or(filter), &ready);
+    let found = lookups_in_turns(narrowed.as_ref().unwrap_or(filter), &ready, &give_way);
     // What cannot be clipped to what the caller may see is not read.
     let clips = |part: &Lookup| {
         let keys = ready.iter().find(|(id, _)| *id == part.index).map(|(_, keys)| *keys);

@@ -21,16 +21,29 @@ const NESTED_MAX: usize = 3;
 /// How many branches are looked at in all, so that a filter of any size is done in bounded time.
 const BRANCHES_MAX: usize = 2 * limits::PLAN_RANGES_MAX;
 
+/// How many conditions are looked at for a property between pauses, each in up to a microsecond.
+const WORK_PER_TURN: usize = 512;
+
 /// Ways to find every entity that satisfies the filter: each is a list of parts of indexes, and every such entity
 /// has an entry in at least one of them.
 ///
 /// Those that look best by their shape come first; at most twice as many as there are indexes, and one. If no entity can
 /// satisfy the filter and the indexes show it, there is one way, of one part without spans.
 pub fn lookups<I: Copy>(filter: &Filter, indexes: &[(I, &IndexKeys)]) -> Vec<Vec<Part<I>>> {
+    lookups_in_turns(filter, indexes, &|| ())
+}
+
+/// What [`lookups`] finds, for a thread that yields the processor now and then. For a long filter and
+/// many indexes this takes milliseconds, and calls `pause` in every fraction of one.
+pub fn lookups_in_turns<I: Copy>(
+    filter: &Filter,
+    indexes: &[(I, &IndexKeys)],
+    pause: &dyn Fn(),
+) -> Vec<Vec<Part<I>>> {
     if indexes.is_empty() {
         return Vec::new();
     }
-    let finder = Finder::new(indexes.iter().map(|(_, keys)| *keys));
+    let finder = Finder::new(indexes.iter().map(|(_, keys)| *keys), pause);
     let mut ways = finder.ways(filter.root());
     if let Some(at) = ways.iter().position(|way| way.cost == 0) {
         ways = vec![ways.swap_remove(at)];
@@ -66,10 +79,13 @@ struct Finder<'a> {
     indexes: Vec<(&'a IndexKeys, Vec<usize>)>,
     /// How many branches may still be looked at.
     branches: Cell<usize>,
+    /// How many conditions were looked at for a property since the last pause.
+    worked: Cell<usize>,
+    pause: &'a dyn Fn(),
 }
 
 impl<'a> Finder<'a> {
-    fn new(indexes: impl Iterator<Item = &'a IndexKeys>) -> Self {
+    fn new(indexes: impl Iterator<Item = &'a IndexKeys>, pause: &'a dyn Fn()) -> Self {
         let mut names: Vec<&str> = Vec::new();
         let mut place = |name: &'a str| {
             names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -80,7 +96,8 @@ impl<'a> Finder<'a> {
         let indexes = indexes
             .map(|keys| (keys, keys.properties.iter().map(|name| place(name)).collect()))
             .collect();
-        Self { names, indexes, branches: Cell::new(BRANCHES_MAX) }
+        let (branches, worked) = (Cell::new(BRANCHES_MAX), Cell::new(0));
+        Self { names, indexes, branches, worked, pause }
     }
 
     /// One for each index that has spans, and one for each `or` that every entity has to satisfy.
@@ -103,13 +120,26 @@ impl<'a> Finder<'a> {
 
     /// What every entity has that has this and satisfies at least one of the conditions.
     fn narrowed(&self, mut facts: Facts, any: &[Condition<'_>]) -> Facts {
+        let conditions = any.iter().map(|condition| condition.expr.terms()).sum();
         for (name, fact) in self.names.iter().zip(&mut facts) {
             let sets = any.iter().map(|c| said(c.expr, c.negated, name));
             if let Some(sets) = sets.collect::<Option<Vec<_>>>() {
                 *fact = Rc::new(fact.intersect(&Set::any_of(sets)));
             }
+            self.count(conditions);
         }
         facts
+    }
+
+    /// Counts conditions that were looked at, and pauses after some.
+    fn count(&self, conditions: usize) {
+        let worked = self.worked.get() + conditions;
+        if worked < WORK_PER_TURN {
+            self.worked.set(worked);
+        } else {
+            self.worked.set(0);
+            (self.pause)();
+        }
     }
 
     /// The ways through one index.

@@ -16,7 +16,7 @@ mod set;
 mod spans;
 
 pub use entry::entry;
-pub use lookup::lookups;
+pub use lookup::{lookups, lookups_in_turns};
 pub use spans::{is_confined, spans};
 
 /// What an index is of, as far as entries and filters are concerned.

@@ -1,8 +1,11 @@
 //! Which part of an index a filter reads: little where it can, and never too much to look for.
 
 use crate::common::{filter, keys};
-use rowhouse_query::index::{IndexKeys, Part, Span, entry, is_confined, lookups, spans};
+use rowhouse_query::index::{
+    IndexKeys, Part, Span, entry, is_confined, lookups, lookups_in_turns, spans,
+};
 use rowhouse_types::{KeyRange, Position, RecordBuilder, Row, Timestamp, ValueRef, limits};
+use std::cell::Cell;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -288,6 +291,32 @@ fn too_many_spans_are_joined() {
     assert_eq!(ways.len(), 1);
     assert_eq!(ways[0].len(), 3);
     assert!(ways[0].iter().all(|part| part.spans.len() <= max));
+}
+
+/// A thread that looks for a way pauses often, however the filter is arranged.
+#[test]
+fn a_long_filter_pauses_often() {
+    let indexes: Vec<IndexKeys> =
+        (0..16).map(|n| keys(&[&*format!("P{n}"), &*format!("Q{n}")], false)).collect();
+    let indexes: Vec<_> = indexes.iter().enumerate().collect();
+    let joined = |count: usize, word: &str, part: &dyn Fn(usize) -> String| {
+        (0..count).map(part).collect::<Vec<_>>().join(word)
+    };
+    for (count, least) in [(4, 0), (2_000, 30)] {
+        for text in [
+            joined(count, " or ", &|n| format!("P{} eq {n}", n % 16)),
+            joined(count, " and ", &|n| format!("Q{} ge {n}", n % 16)),
+            joined(count / 2, " or ", &|n| format!("(P{0} eq {n} and Q{0} gt 1)", n % 16)),
+        ] {
+            let pauses = Cell::new(0);
+            let pause = || pauses.set(pauses.get() + 1);
+            let filter = filter(&text);
+            assert_eq!(lookups_in_turns(&filter, &indexes, &pause), lookups(&filter, &indexes));
+            let start = &text[..20];
+            assert!(least <= pauses.get(), "{} pauses: {start}", pauses.get());
+            assert!(least > 0 || pauses.get() == 0, "{} pauses: {start}", pauses.get());
+        }
+    }
 }
 
 /// The longest filters that are allowed, arranged to be as much work as possible, on as many indexes as there can be.
