@@ -226,6 +226,11 @@ impl TestServer {
         log.lines().filter(|line| line.contains(polls::LONG_POLL)).map(str::to_owned).collect()
     }
 
+    /// Id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Resident memory, in bytes.
     pub fn rss(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

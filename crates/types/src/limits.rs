@@ -92,6 +92,9 @@ pub const CHANGES_WAITING_MAX: usize = 256;
 /// Longest `$filter`, in bytes after decoding. Ours: twice what fits into a URL of the original,
 /// so that no filter that works there is refused here.
 pub const FILTER_BYTES_MAX: usize = 32 * 1024;
+/// Longest `$filter` that a task of the runtime parses itself, in bytes after decoding. A thread with
+/// a low priority parses a longer one. Ours: parsing takes about 30 us for each KiB.
+pub const FILTER_INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Deepest nesting of parentheses, `not` and functions in a `$filter`. Ours.
 pub const FILTER_DEPTH_MAX: usize = 128;
 /// Most functions in a `$filter`, each counted for every literal that it is compared with. Ours: each goes through a

@@ -24,29 +24,26 @@ pub fn decode(raw: &str) -> Result<Cow<'_, str>, UriError> {
 }
 
 fn unescape(raw: &str, plus_is_space: bool) -> Result<String, UriError> {
+    let raw = raw.as_bytes();
+    let first = if plus_is_space { memchr2(b'%', b'+', raw) } else { memchr(b'%', raw) };
+    let (plain, rest) = raw.split_at(first.unwrap_or(raw.len()));
     let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    let special = |rest: &[u8]| {
-        if plus_is_space { memchr2(b'%', b'+', rest) } else { memchr(b'%', rest) }
-    };
-    while let Some(at) = special(rest) {
-        let (plain, special) = rest.split_at(at);
-        bytes.extend_from_slice(plain);
-        rest = match special {
-            [b'%', high, low, tail @ ..] => {
-                let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(UriError);
-                let value = digit(*high)? * 16 + digit(*low)?;
-                bytes.push(u8::try_from(value).expect("two hexadecimal digits make a byte"));
-                tail
+    bytes.extend_from_slice(plain);
+    // After the first escape there are often many, a few bytes apart. To search for each of them
+    // costs more than to look at every byte.
+    let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(UriError);
+    let mut rest = rest.iter().copied();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut next = || rest.next().ok_or(UriError).and_then(digit);
+                let value = next()? * 16 + next()?;
+                u8::try_from(value).expect("two hexadecimal digits make a byte")
             }
-            [b'+', tail @ ..] => {
-                bytes.push(b' ');
-                tail
-            }
-            _ => return Err(UriError),
-        };
+            b'+' if plus_is_space => b' ',
+            byte => byte,
+        });
     }
-    bytes.extend_from_slice(rest);
     String::from_utf8(bytes).map_err(|_| UriError)
 }
 

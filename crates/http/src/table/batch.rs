@@ -344,6 +344,22 @@ async fn whole(body: Content) -> Result<Vec<u8>, Failure> {
     whole.map_err(corrupt)
 }
 
+/// What a query alone in a batch would be answered outside.
+async fn answer(cx: Context<'_>, prefix: &str, part: &Part<'_>) -> Result<Reply, Failure> {
+    let head = head(prefix, part)?;
+    let route = router::route(&head, cx.strict)?;
+    let known = matches!(route, Route::GetEntity(_) | Route::QueryEntities(_));
+    if !known {
+        return Err(Failure::NotInBatch);
+    }
+    let parsed = match router::long_filter(&route, &head) {
+        Some(text) => Some(cx.parse_filter(text).await?),
+        None => None,
+    };
+    let operation = router::operation(route, &head, part.body, parsed, cx.strict)?;
+    dispatch(Context { level: head.metadata()?, prefer: None, ..cx }, operation).await
+}
+
 /// A query alone in a batch: one entity or one page.
 async fn lone_query(
     cx: Context<'_>,
@@ -351,20 +367,8 @@ async fn lone_query(
     part: &Part<'_>,
     ids: &Ids,
 ) -> Result<Reply, Failure> {
-    let parsed = head(prefix, part).and_then(|head| {
-        let route = router::route(&head, cx.strict)?;
-        let known = matches!(route, Route::GetEntity(_) | Route::QueryEntities(_));
-        if !known {
-            return Err(Failure::NotInBatch);
-        }
-        Ok((router::operation(route, &head, part.body, cx.strict)?, head.metadata()?))
-    });
-    let answer = match parsed {
-        Ok((operation, level)) => dispatch(Context { level, prefer: None, ..cx }, operation).await,
-        Err(failure) => Err(failure),
-    };
     // What does not decode is said in the part.
-    let answer = match answer {
+    let answer = match answer(cx, prefix, part).await {
         Ok(mut reply) => whole(std::mem::take(&mut reply.body)).await.map(|body| {
             reply.body = body.into();
             reply
@@ -394,7 +398,11 @@ fn parse_write(
     let head = head(prefix, part)?;
     let route = router::route(&head, cx.strict)?;
     let level = head.metadata()?;
-    Ok((router::operation(route, &head, part.body, cx.strict)?, level, head.prefer()))
+    if router::long_filter(&route, &head).is_some() {
+        // A query does not belong here, whatever is wrong with its filter.
+        return Err(Failure::NotInBatch);
+    }
+    Ok((router::operation(route, &head, part.body, None, cx.strict)?, level, head.prefer()))
 }
 
 /// The URL of a part may be absolute or not, and name a host that only the client knows: its path counts.

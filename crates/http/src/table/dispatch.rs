@@ -1,7 +1,7 @@
 //! The one `match` on operations: ask the service, encode, answer.
 
 use super::error::Failure;
-use super::router::{self, DeleteMany, Operation, QueryEntities, Refused};
+use super::router::{self, DeleteMany, Operation, ParsedFilter, QueryEntities, Refused};
 use super::{explain, index, ttl};
 use crate::front::answer::Content;
 use crate::front::reply::Reply;
@@ -402,6 +402,13 @@ impl Echo {
 impl<'a> Context<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { account: self.account.id, grant: self.grant }
+    }
+
+    /// The outcome of parsing a long filter, on another thread.
+    pub(crate) async fn parse_filter(&self, text: &str) -> Result<ParsedFilter, Failure> {
+        let (text, strict) = (text.to_owned(), self.strict);
+        let parse = move || router::parse_filter(&text, strict);
+        Ok(self.tables.long_work(self.deadline, parse).await?)
     }
 
     /// What the service is asked for a page.

@@ -181,7 +181,11 @@ impl Service for TableHandler {
             return Box::pin(self.batch(cx, &visit, body)).await;
         }
         let _ticket = front.admission.enter(account.id, route.is_scan()).await?;
-        let operation = router::operation(route, head, body, strict)?;
+        let parsed = match router::long_filter(&route, head) {
+            Some(text) => Some(Box::pin(cx.parse_filter(text)).await?),
+            None => None,
+        };
+        let operation = router::operation(route, head, body, parsed, strict)?;
         dispatch::dispatch(cx, operation).await
     }
 

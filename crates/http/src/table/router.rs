@@ -25,7 +25,7 @@ use rowhouse_wire::uri::{self, Resource, ResourceError};
 use rowhouse_wire::{entity, media, tables, xml};
 use std::time::Duration;
 
-pub(crate) use self::options::ordered_by;
+pub(crate) use self::options::{ParsedFilter, long_filter, ordered_by, parse_filter};
 
 /// Who means everything says so.
 const NO_FILTER: &str = "Deleting needs a filter; comp=truncate deletes everything.";
@@ -476,16 +476,17 @@ pub(crate) fn check_content_type(route: &Route, head: &Head<'_>) -> Result<(), F
     }
 }
 
-/// The whole request, with its body.
+/// The whole request, with its body, and with its filter if that was parsed before.
 pub(crate) fn operation(
     route: Route,
     head: &Head<'_>,
     body: &[u8],
+    parsed: Option<ParsedFilter>,
     strict: bool,
 ) -> Result<Operation, Failure> {
     Ok(match route {
         Route::QueryTables => Operation::QueryTables {
-            filter: filter(head, strict)?,
+            filter: filter(head, parsed, strict)?,
             top: top(head)?,
             from: token_of(head, "NextTableName")?.map(|name| FoldedName::of(&name)),
         },
@@ -500,10 +501,11 @@ pub(crate) fn operation(
         Route::SetPolicies(name) => {
             Operation::SetPolicies(table_name(name)?, xml::acl::read(body, Service::Table)?)
         }
-        Route::QueryEntities(name) => Operation::QueryEntities(query(name, head, strict)?),
-        Route::Explain(name) => {
-            Operation::Explain { query: query(name, head, strict)?, text: head.wants_text() }
-        }
+        Route::QueryEntities(name) => Operation::QueryEntities(query(name, head, parsed, strict)?),
+        Route::Explain(name) => Operation::Explain {
+            query: query(name, head, parsed, strict)?,
+            text: head.wants_text(),
+        },
         Route::ListIndexes(name) => Operation::ListIndexes(table_name(name)?),
         Route::CreateIndex(name) => {
             Operation::CreateIndex(table_name(name)?, index::read_create(body)?)
@@ -517,12 +519,13 @@ pub(crate) fn operation(
         Route::SetTtl(name) => Operation::SetTtl(table_name(name)?, Some(ttl::read(body)?)),
         Route::RemoveTtl(name) => Operation::SetTtl(table_name(name)?, None),
         Route::DeleteMany(name) => {
-            let filter = filter(head, strict)?.ok_or(Failure::Setting(NO_FILTER))?;
+            let filter = filter(head, parsed, strict)?.ok_or(Failure::Setting(NO_FILTER))?;
             Operation::DeleteMany(delete_many(name, head, Some(filter))?)
         }
         Route::Truncate(name) => Operation::DeleteMany(delete_many(name, head, None)?),
         Route::CountEntities(name) => {
-            Operation::CountEntities { table: table_name(name)?, filter: filter(head, strict)? }
+            let table = table_name(name)?;
+            Operation::CountEntities { table, filter: filter(head, parsed, strict)? }
         }
         Route::GetEntity(target) => {
             let (table, key) = target.parse()?;
@@ -550,11 +553,16 @@ pub(crate) fn operation(
     })
 }
 
-fn query(name: String, head: &Head<'_>, strict: bool) -> Result<QueryEntities, Failure> {
+fn query(
+    name: String,
+    head: &Head<'_>,
+    parsed: Option<ParsedFilter>,
+    strict: bool,
+) -> Result<QueryEntities, Failure> {
     let order = order(head)?;
     Ok(QueryEntities {
         table: table_name(name)?,
-        filter: filter(head, strict)?,
+        filter: filter(head, parsed, strict)?,
         count: flag(head, "$count")?,
         select: select(head)?,
         top: top(head)?,

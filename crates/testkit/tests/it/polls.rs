@@ -77,6 +77,41 @@ fn planning_holds_no_thread() {
     }
 }
 
+/// The nice value of each thread for long work.
+#[cfg(target_os = "linux")]
+fn filter_threads(server: &TestServer) -> Vec<i64> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    let stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let nice = |stat: &str| stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok();
+    stats.filter(|stat| stat.contains("(rowhouse-filter)")).filter_map(|stat| nice(&stat)).collect()
+}
+
+/// To plan such a filter without indexes, and to evaluate it on no entity, is little work.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_filter_is_parsed_by_a_thread_with_a_low_priority() {
+    let filter = |bytes: usize| {
+        let terms = bytes / 16;
+        let terms: Vec<_> = (0..terms).map(|n| format!("Prop{n:03} eq {n}")).collect();
+        encode(&terms.join(" or "))
+    };
+    let (short, long) = (filter(limits::FILTER_INLINE_BYTES_MAX / 2), filter(FILTER_BYTES));
+    for path in ["People()?$filter=", "People()/$count?$filter=", "Tables?$filter="] {
+        let server = TestServer::start();
+        let mut client = server.client();
+        client.create_table("People");
+        get(&mut client, &format!("{path}{short}"));
+        assert!(filter_threads(&server).is_empty(), "{path}");
+        get(&mut client, &format!("{path}{long}"));
+        let threads = filter_threads(&server);
+        assert!(
+            !threads.is_empty() && threads.iter().all(|nice| *nice >= 10),
+            "{threads:?} {path}"
+        );
+    }
+}
+
 #[test]
 fn listing_tables_holds_no_thread() {
     const TABLES: usize = 1_200;

@@ -1,18 +1,37 @@
 //! The options of a request that several operations have: filter, order, pages.
 
 use super::super::error::Failure;
+use super::Route;
 use crate::front::head::Head;
-use rowhouse_query::{Filter, Order};
+use rowhouse_query::{Filter, FilterError, Order};
 use rowhouse_service_table::{OrderPlace, Place, TableError};
 use rowhouse_types::{Position, limits};
 use rowhouse_wire::select::Select;
 use rowhouse_wire::token;
 
-pub(super) fn filter(head: &Head<'_>, strict: bool) -> Result<Option<Filter>, Failure> {
-    Ok(match head.query.get("$filter") {
-        Some(text) if strict => Filter::parse_original(text)?,
-        Some(text) => Filter::parse(text)?,
-        None => None,
+/// The outcome of parsing a filter.
+pub(crate) type ParsedFilter = Result<Option<Filter>, FilterError>;
+
+/// The filter of a query, if it is too long for a task of the runtime to parse.
+pub(crate) fn long_filter<'h>(route: &Route, head: &'h Head<'_>) -> Option<&'h str> {
+    let text = if route.is_scan() { head.query.get("$filter") } else { None };
+    text.filter(|text| limits::FILTER_INLINE_BYTES_MAX < text.len())
+}
+
+pub(crate) fn parse_filter(text: &str, strict: bool) -> ParsedFilter {
+    if strict { Filter::parse_original(text) } else { Filter::parse(text) }
+}
+
+/// The filter, parsed here unless that was done before.
+pub(super) fn filter(
+    head: &Head<'_>,
+    parsed: Option<ParsedFilter>,
+    strict: bool,
+) -> Result<Option<Filter>, Failure> {
+    Ok(match (parsed, head.query.get("$filter")) {
+        (Some(parsed), _) => parsed?,
+        (None, Some(text)) => parse_filter(text, strict)?,
+        (None, None) => None,
     })
 }
 
