@@ -43,7 +43,7 @@ mod tests {
             assert!((passed - SUSPENDED.as_secs_f64()).abs() < 60.0, "{passed}");
             return;
         }
-        let test = "boot::tests::boot_time_includes_the_time_that_the_machine_was_suspended";
+        let this_test = "boot::tests::boot_time_includes_the_time_that_the_machine_was_suspended";
         let offset = SUSPENDED.as_secs().to_string();
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--time", "--boottime", &offset, "--"]);
@@ -53,7 +53,7 @@ mod tests {
         }
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--time", "--boottime", &offset, "--"]);
-        command.arg(std::env::current_exe().unwrap()).args(["--exact", test]);
+        command.arg(std::env::current_exe().unwrap()).args(["--exact", this_test]);
         command.env(VARIABLE, boot_time().as_secs_f64().to_string());
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
