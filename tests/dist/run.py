@@ -84,7 +84,8 @@ class Running:
             while not (self.ready.exists() and self.ready.read_text().endswith("\n")):
                 assert self.process.poll() is None and time.monotonic() < deadline, f"not ready: {self.log.read_text()[-2000:]}"
                 time.sleep(0.01)
-            self.addresses = {name: urlsplit(url) for name, url in json.loads(self.ready.read_text()).items()}
+            told = json.loads(self.ready.read_text())
+            self.addresses = {name: urlsplit(told[name]) for name in ("table", "queue", "admin")}
             return self
         except BaseException:
             self.__exit__()

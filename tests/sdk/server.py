@@ -22,6 +22,9 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 START_SECONDS = 20
 # What the server logs of a task that held its thread for too long (crates/env/src/polls.rs).
 LONG_POLL = "a task held its thread for too long"
+# These suites run next to compilations, where a task is also charged for the time that the host takes from it. The strict
+# limit, 10 ms in a release build, is kept by the tests of the crates (testkit/tests/it/polls.rs).
+LONG_POLL_MILLIS = 50
 
 
 def binary():
@@ -112,7 +115,8 @@ class Server:
 
     def long_polls(self):
         """The lines of the log about tasks that held their threads for too long."""
-        return [line for line in self.log().splitlines() if LONG_POLL in line]
+        lines = [line for line in self.log().splitlines() if LONG_POLL in line]
+        return [line for line in lines if int(line.rsplit("millis=", 1)[-1]) >= LONG_POLL_MILLIS]
 
     def kill(self):
         """As a power cut would for the process: no chance to finish anything."""
