@@ -279,15 +279,35 @@ impl Work {
             .store
             .create_table_with_policies(self.account, name, placement, policies, u64::MAX)
             .await;
-        let table = created.map_err(|error| match error {
-            StoreError::Rejected { reason: Conflict::TableExists, .. } => {
-                BackupError::TableExists(name.clone())
+        let table = match created {
+            Ok(table) => table,
+            Err(StoreError::Rejected { reason: Conflict::TableExists, .. }) => {
+                return self.go_on_with(file, reading, saved).await;
             }
-            error => error.into(),
-        })?;
+            Err(error) => return Err(error.into()),
+        };
         self.half = half;
         self.target = Some(Target { table: table.id, saved });
         Ok(())
+    }
+
+    /// Takes over a table that was not there a moment ago: an attempt whose client has hung up may have made it since.
+    async fn go_on_with(
+        &mut self,
+        file: u32,
+        reading: Guid,
+        saved: Table,
+    ) -> Result<(), BackupError> {
+        let name = &self.choice.into_table;
+        let made = find_half(&*self.store, self.account, name, self.half.backup).await?;
+        match made {
+            Some((table, half)) if (half.file, half.reading) == (file, reading) => {
+                (self.half, self.resumed) = (half, true);
+                self.target = Some(Target { table: table.id, saved });
+                self.mark(Half { attempt: half.attempt + 1, ..half }).await
+            }
+            _ => Err(BackupError::TableExists(name.clone())),
+        }
     }
 
     /// Notes how far the table has got.
